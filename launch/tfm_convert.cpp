@@ -111,12 +111,12 @@ int export_to(const std::string& from, const std::string& to) {
   config::resolve_for_ranks(config, 1);
   const inference::LoadedModel model = inference::load_model(
       path, config, comm::rank_context(device::Device::cpu(1), comm::single_mesh()));
-  const std::string origin = huggingface::is_huggingface(path)
-                                 ? huggingface::HuggingFaceModel(path).provenance()
-                                 : checkpoint::CheckpointReader(path).manifest().extra;
-  const bool own = origin == "{}";
+  const std::string provenance = huggingface::is_huggingface(path)
+                                     ? huggingface::HuggingFaceModel(path).provenance()
+                                     : checkpoint::CheckpointReader(path).manifest().extra;
+  const bool own = provenance == "{}";
   const auto ids = own ? special_ids(config) : std::nullopt;
-  huggingface::write_huggingface(to, config.model, ids, own ? "" : origin,
+  huggingface::write_huggingface(to, config.model, ids, own ? "" : provenance,
                                  inference::tokenizer_beside(path), [&](const std::string& part) {
                                    for (const nn::PartSlice& p : model.model->parameters().slices())
                                      if (p.name == part)
@@ -149,5 +149,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return tfm::launch::guarded(argc, argv, kHelp, run, tfm::launch::Output::results,
-                              tfm::launch::Workers::first_rank);
+                              tfm::launch::kFirstRankAlone);
 }

@@ -3,25 +3,26 @@
 #include <charconv>
 #include <filesystem>
 #include <iostream>
-#include <map>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
 #include "core/strings.h"
-#include "core/version.h"
 #include "data/prepare.h"
 #include "data/source.h"
 #include "io/file.h"
-#include "telemetry/live_line.h"
+#include "launch/support/arguments.h"
+#include "launch/support/guarded.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace {
 
 using namespace tfm;
+using launch::Arguments, launch::OptionSpec;
 
-constexpr std::string_view help = R"(usage: tfm-data COMMAND [OPTIONS]
+constexpr const char* kHelp = R"(usage: tfm-data COMMAND [OPTIONS]
 
   prepare --input FILE... --tokenizer T --output OUT.bin [--format llmc|megatron] [--append-eod] [--field NAME]
       Tokenizes text into a token file: llm.c's OUT.bin or Megatron's OUT.bin and OUT.idx. A .jsonl file holds one
@@ -45,120 +46,81 @@ constexpr std::string_view help = R"(usage: tfm-data COMMAND [OPTIONS]
   source.spm, target.spm and vocab.json, or with vocab.json and merges.txt.
   A token FILE is an llm.c .bin or a Megatron .bin with its .idx.
 
-Exit codes: 0 done, 1 failed, 2 bad command line, 3 bad input, 75 I/O error.
+Exit codes: 0 done, 1 failed, 2 bad command line, 3 bad input, 4 not enough memory, 75 I/O error.
 )";
 
 [[noreturn]] void usage(const std::string& message) {
-  throw Error(ExitCode::usage, message + "; see tfm-data --help");
+  throw Error(ExitCode::usage, message + "; see --help");
 }
 
 [[noreturn]] void unknown(const std::string& kind, const std::string& word,
                           const std::vector<std::string_view>& known) {
   const std::string_view near = nearest(word, known, 3);
   usage("unknown " + kind + " " + in_quotes(word) +
-        (near.empty() ? "; expected " + join(known) : "; did you mean " + std::string(near) + "?"));
+        (near.empty() ? "; expected " + join(known) : "; did you mean " + quoted(near) + "?"));
 }
 
 struct Command {
-  std::vector<std::string_view> options;  // with a value
-  std::vector<std::string_view> flags;
+  std::string_view name;
+  std::vector<OptionSpec> options;
   std::size_t files = 0;  // positional arguments
-  int (*run)(const struct Arguments&) = nullptr;
+  void (*run)(const Arguments&) = nullptr;
 };
 
-struct Arguments {
-  std::map<std::string_view, std::vector<std::string>> values;
-  std::vector<std::string> files;
-
-  bool has(std::string_view name) const { return values.contains(name); }
-  const std::string& one(std::string_view name) const {
-    const auto found = values.find(name);
-    if (found == values.end()) usage("option " + std::string(name) + " is missing");
-    if (found->second.size() != 1)
-      usage("option " + std::string(name) + ": expected one value, got " +
-            std::to_string(found->second.size()));
-    return found->second.front();
-  }
-};
-
-Arguments parse(const Command& command, const std::vector<std::string>& words) {
-  Arguments result;
-  std::vector<std::string_view> known = command.options;
-  known.insert(known.end(), command.flags.begin(), command.flags.end());
-  known.insert(known.end(), {"--help", "--version"});
-  std::vector<std::string>* values = nullptr;  // of the option that may take another value
-  bool many = false;                           // the option takes any number of values
-  for (const std::string& word : words) {
-    if (word.size() < 2 || word[0] != '-') {
-      const bool taken = values && (values->empty() || many);
-      if (!taken && result.files.size() == command.files)
-        usage("unexpected argument " + in_quotes(word));
-      (taken ? *values : result.files).push_back(word);
-      continue;
-    }
-    const std::size_t equals = word.find('=');
-    const std::string name = word.substr(0, equals);
-    const auto at = std::find(known.begin(), known.end() - 2, name);
-    if (at == known.end() - 2) unknown("option", name, known);
-    const bool flag = at - known.begin() >= static_cast<std::ptrdiff_t>(command.options.size());
-    many = name == "--input" || name == "--special";
-    if (result.has(name) && !many) usage("option " + name + " is given twice");
-    if (flag && equals != word.npos) usage("option " + name + " does not take a value");
-    std::vector<std::string>& list = result.values[*at];
-    if (equals != word.npos) list.push_back(word.substr(equals + 1));
-    values = flag ? nullptr : &list;
-  }
-  for (std::string_view option : command.options)
-    if (result.has(option) && result.values[option].empty())
-      usage("option " + std::string(option) + " needs a value");
-  if (result.files.size() != command.files) usage("expected a file");
-  return result;
+// A path such as lr=0.1.bin reads like an override.
+std::vector<std::string> files_of(const Arguments& a) {
+  std::vector<std::string> files = a.positional();
+  files.insert(files.end(), a.overrides().begin(), a.overrides().end());
+  return files;
 }
 
-std::int64_t whole_number(const Arguments& a, std::string_view option) {
-  const std::string& text = a.one(option);
-  std::int64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size())
-    usage("option " + std::string(option) + ": expected a whole number, got " + in_quotes(text));
-  return value;
+void check(const Arguments& a, const Command& command) {
+  for (const OptionSpec& o : command.options)
+    if (!o.many && a.all(o.name).size() > 1) usage("option " + o.name + " is given twice");
+  const std::vector<std::string> files = files_of(a);
+  if (files.size() > command.files) usage("unexpected argument " + in_quotes(files.back()));
+  if (files.size() < command.files) usage("expected a file");
+}
+
+std::string required(const Arguments& a, const std::string& option) {
+  if (!a.has(option)) usage("option " + option + " is missing");
+  return a.get(option);
 }
 
 // `files`: what is written.
 void check_output(const Arguments& a, const std::vector<std::string>& files) {
-  if (!a.has("--input")) usage("option --input is missing");
+  required(a, "--input");
   std::error_code ignored;
-  for (const std::string& input : a.values.at("--input"))
+  for (const std::string& input : a.all("--input"))
     for (const std::string& file : files)
       for (const std::string& written : {file, io::temporary_of(file)})
         if (std::filesystem::equivalent(input, written, ignored))
-          usage("--output " + in_quotes(a.one("--output")) + ": " + written +
+          usage("--output " + in_quotes(a.get("--output")) + ": " + written +
                 " is also an input; expected another file");
 }
 
-int prepare(const Arguments& a) {
-  const std::string format = a.has("--format") ? a.one("--format") : "llmc";
+void prepare(const Arguments& a) {
+  const std::string format = a.get("--format", "llmc");
   const auto known = config::value_of<data::TokenFormat>(format);
   if (!known) unknown("format", format, {"llmc", "megatron"});
-  const std::string output = a.one("--output");
+  const std::string output = required(a, "--output");
   std::vector<std::string> files{output};
   if (*known == data::TokenFormat::megatron)
     files.push_back(std::filesystem::path(output).replace_extension(".idx"));
   check_output(a, files);
-  data::PrepareOptions options{a.values.at("--input"), a.one("--tokenizer"), output};
+  data::PrepareOptions options{a.all("--input"), required(a, "--tokenizer"), output};
   options.format = *known;
   options.append_eod = a.has("--append-eod");
-  if (a.has("--field")) options.field = a.one("--field");
+  options.field = a.get("--field", options.field);
   const data::Prepared result = data::prepare_tokens(options);
   std::cout << options.output << ": " << result.tokens << " tokens, " << result.documents
             << " documents";
   if (result.empty > 0) std::cout << "; " << result.empty << " without text were skipped";
   std::cout << '\n';
-  return 0;
 }
 
-int encode(const Arguments& a) {
-  const auto tokenizer = tokenizer::load_tokenizer(a.one("--tokenizer"));
+void encode(const Arguments& a) {
+  const auto tokenizer = tokenizer::load_tokenizer(required(a, "--tokenizer"));
   const bool specials = a.has("--special-tokens");
   std::string out;
   for (std::string line; std::getline(std::cin, line);) {
@@ -167,11 +129,10 @@ int encode(const Arguments& a) {
     for (std::int32_t id : ids) out += (out.empty() ? "" : " ") + std::to_string(id);
     std::cout << out << '\n';
   }
-  return 0;
 }
 
-int decode(const Arguments& a) {
-  const auto tokenizer = tokenizer::load_tokenizer(a.one("--tokenizer"));
+void decode(const Arguments& a) {
+  const auto tokenizer = tokenizer::load_tokenizer(required(a, "--tokenizer"));
   std::int64_t number = 0;
   for (std::string line; std::getline(std::cin, line);) {
     const std::string where = "standard input:" + std::to_string(++number) + ": ";
@@ -191,24 +152,23 @@ int decode(const Arguments& a) {
       throw Error(e.code(), where + e.what());
     }
   }
-  return 0;
 }
 
-int train(const Arguments& a) {
-  check_output(a, {a.one("--output")});
-  tokenizer::TrainTokenizerOptions options{a.values.at("--input"), a.one("--output")};
-  options.vocab_size = whole_number(a, "--vocab-size");
+void train(const Arguments& a) {
+  check_output(a, {required(a, "--output")});
+  tokenizer::TrainTokenizerOptions options{a.all("--input"), required(a, "--output")};
+  required(a, "--vocab-size");
+  options.vocab_size = a.integer("--vocab-size", 0, 1);
   options.specials =
-      a.has("--special") ? a.values.at("--special") : std::vector<std::string>{"<|endoftext|>"};
-  if (a.has("--field")) options.field = a.one("--field");
+      a.has("--special") ? a.all("--special") : std::vector<std::string>{"<|endoftext|>"};
+  options.field = a.get("--field", options.field);
   const std::int64_t tokens = tokenizer::train_tokenizer(options);
   std::cout << options.output << ": " << tokens << " tokens"
             << (tokens < options.vocab_size ? "; no pair of the text is left to merge\n" : "\n");
-  return 0;
 }
 
-int info(const Arguments& a) {
-  const data::TokenFile file(a.files[0]);
+void info(const Arguments& a) {
+  const data::TokenFile file(files_of(a)[0]);
   const data::TokenFileInfo& i = file.info();
   std::vector<std::int32_t> first(
       static_cast<std::size_t>(std::min<std::int64_t>(file.size(), 16)));
@@ -218,8 +178,8 @@ int info(const Arguments& a) {
   if (i.sequences)
     std::cout << "sequences: " << *i.sequences << "\ndocuments: " << *i.documents << '\n';
   if (a.has("--seq-len")) {
-    const std::int64_t length = whole_number(a, "--seq-len");
-    if (length < 1) usage("option --seq-len: expected at least 1");
+    const std::int64_t length =
+        a.integer("--seq-len", 0, 1, std::numeric_limits<std::int64_t>::max());
     const data::SampleCount count = data::count_samples(file.size(), length);
     std::cout << "samples of " << length << " + 1 tokens: " << count.samples
               << "\nunused tokens: " << count.left_out << '\n';
@@ -227,66 +187,61 @@ int info(const Arguments& a) {
   std::cout << "first ids:";
   for (std::int32_t id : first) std::cout << ' ' << id;
   std::cout << '\n';
-  return 0;
 }
 
 // What ids must be below; of bytes also their special ids may stand in a file.
 std::int64_t limit_of_ids(const Arguments& a) {
   if (!a.has("--tokenizer")) return std::int64_t{1} << 31;
-  const std::string& spec = a.one("--tokenizer");
+  const std::string spec = a.get("--tokenizer");
   return tokenizer::is_bytes(spec) ? tokenizer::ByteSpecials::first_sentinel
                                    : tokenizer::load_tokenizer(spec)->vocab_size();
 }
 
-int verify(const Arguments& a) {
-  const data::TokenFile file(a.files[0]);
+void verify(const Arguments& a) {
+  const data::TokenFile file(files_of(a)[0]);
   const std::int32_t largest = data::check_all_ids(file, limit_of_ids(a));
   const std::size_t bytes =
       static_cast<std::size_t>(file.size() * data::bytes_of(file.info().type));
   std::cout << file.name() << ": ok, " << file.size() << " tokens, largest id " << largest
             << ", XXH3-128 of the ids " << io::Checksum::of({file.ids(), bytes}) << '\n';
-  return 0;
 }
 
-int run(const std::vector<std::string>& words) {
-  static const std::map<std::string_view, Command> commands = {
+int run(int argc, char** argv) {
+  const OptionSpec input{.name = "--input", .many = true}, output{"--output"},
+      tokenizer{"--tokenizer"}, field{"--field"};
+  const Command all[] = {
       {"prepare",
-       {{"--input", "--tokenizer", "--output", "--format", "--field"},
-        {"--append-eod"},
-        0,
-        prepare}},
-      {"encode", {{"--tokenizer"}, {"--special-tokens"}, 0, encode}},
-      {"decode", {{"--tokenizer"}, {}, 0, decode}},
+       {input, tokenizer, output, {"--format"}, field, {"--append-eod", false}},
+       0,
+       prepare},
+      {"encode", {tokenizer, {"--special-tokens", false}}, 0, encode},
+      {"decode", {tokenizer}, 0, decode},
       {"train-tokenizer",
-       {{"--input", "--vocab-size", "--output", "--special", "--field"}, {}, 0, train}},
-      {"info", {{"--seq-len"}, {}, 1, info}},
-      {"verify", {{"--tokenizer"}, {}, 1, verify}}};
-  const auto asked = [&](const char* option) {
-    return std::find(words.begin(), words.end(), option) != words.end();
-  };
-  if (asked("--help") || asked("-h")) return std::cout << help, 0;
-  if (asked("--version")) return std::cout << "tfm-data " << version << '\n', 0;
-  if (words.empty()) usage("expected a command");
-  const auto command = commands.find(words[0]);
-  if (command == commands.end())
-    unknown("command", words[0],
-            {"prepare", "encode", "decode", "train-tokenizer", "info", "verify"});
-  return command->second.run(parse(command->second, {words.begin() + 1, words.end()}));
+       {input, {"--vocab-size"}, output, {.name = "--special", .many = true}, field},
+       0,
+       train},
+      {"info", {{"--seq-len"}}, 1, info},
+      {"verify", {tokenizer}, 1, verify}};
+  if (argc < 2) usage("expected a command");
+  const auto command = std::ranges::find(all, std::string_view(argv[1]), &Command::name);
+  if (command == std::end(all)) {
+    std::vector<std::string_view> names;
+    for (const Command& c : all) names.push_back(c.name);
+    unknown("command", argv[1], names);
+  }
+  std::ios::sync_with_stdio(false);
+  const Arguments args(argc - 1, argv + 1, command->options);
+  check(args, *command);
+  command->run(args);
+  if (std::cin.bad())
+    throw Error(ExitCode::retryable, "standard input cannot be read: " + errno_text());
+  if (!std::cout.flush())
+    throw Error(ExitCode::retryable, "standard output cannot be written: " + errno_text());
+  return 0;
 }
 
 }  // namespace
 
-int main(int count, char** words) try {
-  std::ios::sync_with_stdio(false);
-  telemetry::show_progress();
-  const int code = run({words + 1, words + count});
-  if (!std::cout.flush()) throw Error(ExitCode::retryable, "standard output cannot be written");
-  return code;
-} catch (const Error& e) {
-  std::cout.flush();
-  std::cerr << "tfm-data: error: " << e.what() << '\n';
-  return static_cast<int>(e.code());
-} catch (const std::exception& e) {
-  std::cerr << "tfm-data: error: " << e.what() << '\n';
-  return static_cast<int>(ExitCode::failed);
+int main(int argc, char** argv) {
+  return launch::guarded(argc, argv, kHelp, run, launch::Output::results, launch::each_by_itself);
 }

@@ -1,14 +1,12 @@
 // tfm-eval: what a model scores on text it was not trained on, at any layout.
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "data/run_data.h"
 #include "inference/evaluation.h"
 #include "inference/text_format.h"
-#include "inference/translator.h"
-#include "launch/support/program.h"
+#include "launch/support/translation.h"
 #include "text/translation_scores.h"
 
 namespace {
@@ -99,10 +97,7 @@ void add_translation_scores(const launch::Arguments& args, inference::LoadedMode
   });
   inference::Translator translator(*model.model, model.config.model, model.rank_context,
                                    model.weights(), *data.tokenizer,
-                                   {.format = format,
-                                    .beams = args.integer("--beam", 1, 1),
-                                    .length_penalty = args.real("--length-penalty", 1),
-                                    .max_tokens = args.integer("--max-tokens", 0, 1)});
+                                   launch::translator_options(args, format));
   const std::vector<std::string> translations = translator.translate(sources);
   results["bleu"] = text::corpus_bleu(translations, references);
   results["chrf"] = text::corpus_chrf(translations, references);
@@ -150,17 +145,16 @@ int run(int argc, char** argv) {
   if (!std::isfinite(totals.mean()))
     throw Error(ExitCode::numerical,
                 "the loss is not finite; the weights hold NaN or Inf, or overflow");
-  if (pairs)
-    add_translation_scores(args, model, data, source, inference::text_format(dir, *data.tokenizer),
-                           results);
+  if (pairs) {
+    const inference::TextFormat format = inference::text_format(dir, *data.tokenizer);
+    if (rank_of_launch() == 0) launch::say_what_is_ignored(args, dir, format, true);
+    add_translation_scores(args, model, data, source, format, results);
+  }
   results["tokens"] = totals.labels[0];
   if (model.rank_context.mesh.rank() != 0) return 0;
   for (const auto& [name, value] : results.items())
     std::printf("%-12s%s\n", name.c_str(), value.dump().c_str());
-  if (!args.has("--json")) return 0;
-  std::ofstream file(args.get("--json"));
-  file << results.dump(2) << "\n";
-  if (!file.flush()) throw Error(ExitCode::retryable, args.get("--json") + ": cannot be written");
+  if (args.has("--json")) launch::write_text(args.get("--json"), results.dump(2) + "\n");
   return 0;
 }
 

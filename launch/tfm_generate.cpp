@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -16,8 +15,7 @@
 #include "inference/loaded_model.h"
 #include "inference/text_format.h"
 #include "inference/text_generator.h"
-#include "inference/translator.h"
-#include "launch/support/program.h"
+#include "launch/support/translation.h"
 #include "tokenizer/stream_decoder.h"
 
 namespace {
@@ -151,10 +149,7 @@ void translate(const launch::Arguments& args, inference::LoadedModel& model,
                const tokenizer::Tokenizer& tokenizer, const inference::TextFormat& format) {
   inference::Translator translator(*model.model, model.config.model, model.rank_context,
                                    model.weights(), tokenizer,
-                                   {.format = format,
-                                    .beams = args.integer("--beam", 1, 1),
-                                    .length_penalty = args.real("--length-penalty", 1),
-                                    .max_tokens = args.integer("--max-tokens", 0, 1)});
+                                   launch::translator_options(args, format));
   const bool lead = model.rank_context.mesh.rank() == 0;
   constexpr std::size_t together = 4096;
   InputLines input;
@@ -169,22 +164,6 @@ void translate(const launch::Arguments& args, inference::LoadedModel& model,
     std::fprintf(stderr, "warning: %lld lines exceeded %lld tokens and were truncated\n",
                  static_cast<long long>(translator.cut()),
                  static_cast<long long>(model.config.model.max_seq_len - 1));
-}
-
-void say_what_is_ignored(const launch::Arguments& args, const std::string& dir,
-                         const inference::TextFormat& format, bool translates) {
-  std::string names;
-  const auto add = [&](const std::string& name) { names += (names.empty() ? "" : ", ") + name; };
-  for (const std::string& name : format.ignored)
-    if (!(name == "num_beams" && args.has("--beam")) &&
-        !(name == "length_penalty" && args.has("--length-penalty")))
-      add(name);
-  if (!translates && !format.banned_ids.empty() &&
-      std::ranges::count(format.ignored, "bad_words_ids") == 0)
-    add("bad_words_ids");
-  if (!names.empty())
-    std::fprintf(stderr, "warning: %s asks for %s when it generates, which are not applied\n",
-                 dir.c_str(), names.c_str());
 }
 
 void only_for(const launch::Arguments& args, const std::string& family,
@@ -226,7 +205,7 @@ int run(int argc, char** argv) {
   if (rank_of_launch() == 0) {
     if (const std::string text = data::unused_ids(config, *tokenizer); !text.empty())
       std::fprintf(stderr, "warning: %s\n", text.c_str());
-    say_what_is_ignored(args, dir, format, config.model.translates());
+    launch::say_what_is_ignored(args, dir, format, config.model.translates());
   }
   inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
   config.model.translates() ? translate(args, model, *tokenizer, format)

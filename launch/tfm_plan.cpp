@@ -33,15 +33,8 @@ GPUs connected by NVLink. CPU ranks share the cores and memory of this machine (
 buckets (train.global_batch_tokens) the longest bucket is planned.
 )";
 
-// What --device, --node and --network say; by default what the configuration is for.
-plan::DeviceModel described_device(const launch::Arguments& args) {
-  std::string name = args.get("--device");
-  if (name.empty())
-    name = config::word(
-        launch::load_config(args.only("configuration file"), args.overrides()).device ==
-                config::DeviceKind::cuda
-            ? plan::Target::h200
-            : plan::Target::cpu);
+// The device of that name, with the networks that --node and --network say.
+plan::DeviceModel described_device(const launch::Arguments& args, const std::string& name) {
   plan::DeviceModel device = plan::load_device(name);
   if (args.has("--measure") && device.kind != config::DeviceKind::cpu)
     throw Error(ExitCode::usage,
@@ -49,6 +42,29 @@ plan::DeviceModel described_device(const launch::Arguments& args) {
   if (args.has("--node")) device.node = plan::load_network(args.get("--node"));
   if (args.has("--network")) device.network = plan::load_network(args.get("--network"));
   return device;
+}
+
+struct Subject {
+  config::Config config;
+  plan::DeviceModel device;  // as described
+};
+
+// The configuration on the device that --device says, by default the one that it is for. The file
+// may be a pipe, which can be read once; --device decides before, as some keys are for GPUs alone.
+Subject read_subject(const launch::Arguments& args) {
+  const std::string& file = args.only("configuration file");
+  std::vector<std::string> overrides = args.overrides();
+  if (const std::string name = args.get("--device"); !name.empty()) {
+    const plan::DeviceModel device = described_device(args, name);
+    overrides.push_back("device=" + config::word(device.kind));
+    return {launch::load_config(file, overrides), device};
+  }
+  config::Config config = launch::load_config(file, overrides);
+  const bool on_gpu = config.device == config::DeviceKind::cuda;
+  const plan::DeviceModel device =
+      described_device(args, config::word(on_gpu ? plan::Target::h200 : plan::Target::cpu));
+  config.device = device.kind;
+  return {config, device};
 }
 
 // For the ranks: processors are shared by them.
@@ -71,12 +87,6 @@ plan::DeviceModel device_model(plan::DeviceModel device, const launch::Arguments
                          cores, ranks, threads);
 }
 
-config::Config configuration(const launch::Arguments& args, const plan::DeviceModel& device) {
-  std::vector<std::string> overrides = args.overrides();
-  overrides.push_back("device=" + config::word(device.kind));
-  return launch::load_config(args.only("configuration file"), overrides);
-}
-
 void print(const launch::Json& j) { std::printf("%s\n", j.dump(1).c_str()); }
 
 int run(int argc, char** argv) {
@@ -89,8 +99,7 @@ int run(int argc, char** argv) {
                                 {"--suggest", false},
                                 {"--json", false}});
   const int ranks = static_cast<int>(args.integer("--ranks", 1, 1, launch::kMostRanks));
-  const plan::DeviceModel described = described_device(args);
-  const config::Config read = configuration(args, described);
+  const auto [read, described] = read_subject(args);
   const plan::DeviceModel device = device_model(described, args, read, ranks);
   const bool json = args.has("--json");
   if (args.has("--suggest")) {
@@ -115,5 +124,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return tfm::launch::guarded(argc, argv, kHelp, run, tfm::launch::Output::results,
-                              tfm::launch::Workers::first_rank);
+                              tfm::launch::kFirstRankAlone);
 }

@@ -1,6 +1,8 @@
 // tfm-probe: one forward (and backward) pass on tensors given from outside.
 #include <algorithm>
+#include <cmath>
 
+#include "config/settings.h"
 #include "huggingface/architecture.h"
 #include "huggingface/export.h"
 #include "inference/inference.h"
@@ -25,7 +27,7 @@ constexpr const char* kHelp =
                  labels shifted right), decoder_attention_mask, labels (-100: ignored; not shifted
                  for a decoder), next_sentence_label (B)
   --out FILE     float32 logits (B, T, V) and, with labels, loss (1), the mean over all labels that
-                 are not ignored
+                 are not ignored; NaN if all are
   --gradients    also write grad.NAME for every parameter, with Hugging Face's names and shapes
   --help, --version
 Runs one forward pass (and one backward pass) without dropout, at any layout under mpirun, and on
@@ -103,6 +105,12 @@ void add_gradients(train::Engine& e, std::vector<Output>& out) {
 
 config::Config probe_config(const std::string& dir, const std::vector<std::string>& overrides) {
   config::Config c = inference::checkpoint_config(dir, overrides);
+  const std::string smoothed =
+      config::changed_settings(c, inference::checkpoint_config(dir, {}), {"loss."});
+  if (c.loss.label_smoothing > 0 && !smoothed.empty())
+    throw Error(ExitCode::usage, smoothed +
+                                     ": a probe's loss is without label smoothing; remove "
+                                     "the override");
   c.model.dropout = {};
   c.loss = {};
   c.parallel.zero = 0;
@@ -179,7 +187,7 @@ int run(int argc, char** argv) {
   if (batch.labelled) {
     data::DataLoader loader = engine.training_loader(batch);
     const train::StepResult r = engine.compute_gradients(1, loader.load(0));
-    out.push_back({"loss", {1}, {static_cast<float>(r.loss)}});
+    out.push_back({"loss", {1}, {batch.ignored ? NAN : static_cast<float>(r.loss)}});
     if (args.has("--gradients")) add_gradients(engine, out);
   } else if (args.has("--gradients")) {
     throw Error(ExitCode::input,

@@ -1,5 +1,6 @@
 // tfm-report: one page with pictures of a run, or of several runs compared.
 #include <cstdio>
+#include <filesystem>
 
 #include "io/file.h"
 #include "launch/support/program.h"
@@ -32,16 +33,20 @@ int run(int argc, char** argv) {
   paths.insert(paths.end(), args.overrides().begin(), args.overrides().end());
   if (paths.empty())
     throw Error(ExitCode::usage, "expected a run directory, which holds metrics.jsonl; see --help");
-  if (args.get("--output").empty())
+  const std::string to = args.get("--output");
+  if (to.empty())
     throw Error(ExitCode::usage, "the page to write is missing; expected -o FILE.html");
   std::vector<report::Run> runs;
-  for (const std::string& path : paths) runs.push_back(report::read_run(path));
+  for (const std::string& path : paths)
+    for (const std::string& file : runs.emplace_back(report::read_run(path)).files)
+      if (std::error_code none; std::filesystem::equivalent(file, to, none))
+        throw Error(ExitCode::usage, to + ": the page is made from it; choose another file");
   const std::string page = report::page(runs);
-  io::replace_file(args.get("--output"), page);
+  io::replace_file(to, page);
   for (const report::Run& r : runs)
     for (const std::string& note : r.notes)
       std::fprintf(stderr, "warning: %s: %s\n", r.path.c_str(), note.c_str());
-  std::printf("%s: %zu KiB\n", args.get("--output").c_str(), (page.size() + 1023) / 1024);
+  std::printf("%s: %zu KiB\n", to.c_str(), (page.size() + 1023) / 1024);
   return 0;
 }
 
@@ -49,5 +54,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return tfm::launch::guarded(argc, argv, kHelp, run, tfm::launch::Output::results,
-                              tfm::launch::Workers::first_rank);
+                              tfm::launch::kFirstRankAlone);
 }

@@ -57,14 +57,14 @@ int run(int argc, char** argv) {
                                 {"--json-schema", false}});
   if (args.has("--ranks") && !args.has("--check"))
     throw Error(ExitCode::usage, "--ranks is for --check; mpirun -np N starts N ranks");
-  if (args.has("--keys")) return std::printf("%s", config::config_reference().c_str()), 0;
-  if (args.has("--json-schema")) return std::printf("%s", config::config_schema().c_str()), 0;
-  config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
-  const auto dump = [&config] {
-    if (rank_of_launch() == 0) std::printf("%s", config::dump_config(config).c_str());
+  const auto print = [](const std::string& text) {
+    if (rank_of_launch() == 0) std::printf("%s", text.c_str());
     return 0;
   };
-  if (args.has("--dump-config") && !args.has("--check")) return dump();
+  if (args.has("--keys")) return print(config::config_reference());
+  if (args.has("--json-schema")) return print(config::config_schema());
+  config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
+  if (args.has("--dump-config") && !args.has("--check")) return print(config::dump_config(config));
   train::StopRequests requests;
   launch::Launch launch(true, config.parallel.timeout);
   launch::choose_device(launch, config);
@@ -76,9 +76,8 @@ int run(int argc, char** argv) {
     train::check_inputs(config);
     // The device of the run is to choose.
     config.train.set_micro_batch(read.train.micro_batch()), config.recompute = read.recompute;
-    if (args.has("--dump-config")) return dump();
-    if (rank_of_launch() == 0) std::printf("configuration is valid\n");
-    return 0;
+    return print(args.has("--dump-config") ? config::dump_config(config)
+                                           : "configuration is valid\n");
   }
   const config::Config read = config;
   const plan::Choice choice =

@@ -85,9 +85,8 @@ bool report(const std::vector<train::Finding>& findings, bool lead) {
 
 std::vector<train::Finding> verify_as_run(const launch::Launch& launch, config::Config config,
                                           const comm::Mesh& mesh, const std::string& inject) {
-  const int ranks_of_host = launch.session ? launch.session->ranks_per_node() : 1;
   const train::AsRunSize size =
-      train::as_run_size(config, mesh, launch::available_memory() / ranks_of_host);
+      train::as_run_size(config, mesh, launch::available_memory() / launch.ranks_per_node());
   config = size.config;
   if (mesh.rank() == 0) {
     std::printf(

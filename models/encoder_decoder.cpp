@@ -74,7 +74,7 @@ nn::Recording EncoderDecoder::record_decode(const nn::BatchShape& shape, DType d
   EncoderOutput encoder_output{.right_padded = shape.right_padded, .rows = shape.source_rows()};
   encoder_output.segments = rec.input(Field::source_mask);
   for (std::int64_t l = 0; l < config_.model.n_decoder_layers; ++l)
-    rec.cross_kv.push_back(r.input("memory." + std::to_string(l),
+    rec.cross_kv.push_back(r.input("cross_kv." + std::to_string(l),
                                    {encoder_output.rows.tokens(), decoder_->kv_width()}, dtype));
   encoder_output.keys_values = rec.cross_kv;
   const graph::Value x =

@@ -56,7 +56,7 @@ void Communicator::receive(Tensor, int, int) {
   internal_error("this group of ranks exchanges no messages");
 }
 
-std::int64_t Communicator::staging_bytes(std::int64_t, int size) {
+std::int64_t Communicator::staging_bytes(int size) {
   return size > 1 ? StagedCommunicator::kSlots * StagedCommunicator::slot_bytes(size) : 0;
 }
 

@@ -83,10 +83,9 @@ class Communicator {
   virtual Ticket start(Collective kind, Tensor in, Tensor out) = 0;
   virtual void finish(Ticket ticket) = 0;
 
-  // Bytes of staging memory that a group of `size` ranks holds on each rank for reductions of
-  // `bytes` bytes; known before launch. Allocated once with the group, whatever the length and
-  // number of the reductions in flight. 0 in a group of one.
-  static std::int64_t staging_bytes(std::int64_t bytes, int size);
+  // Bytes of staging memory that a group of `size` ranks holds on each rank, whatever the length
+  // and number of the reductions in flight. 0 in a group of one.
+  static std::int64_t staging_bytes(int size);
 };
 
 }  // namespace tfm::comm

@@ -39,12 +39,12 @@ std::vector<std::string> gather_strings(Communicator& group, const std::string& 
   return texts;
 }
 
-std::string broadcast_string(Communicator& group, const std::string& text, int root) {
+std::string broadcast_string(Communicator& group, const std::string& text) {
   std::vector<std::int64_t> length{static_cast<std::int64_t>(text.size())};
-  group.broadcast(tensor_of(length), root);
+  group.broadcast(tensor_of(length), 0);
   const auto bytes = static_cast<std::size_t>(length[0]);
-  auto data = words(group.rank() == root ? text : std::string(), bytes);
-  group.broadcast(tensor_of(data), root);
+  auto data = words(group.rank() == 0 ? text : std::string(), bytes);
+  group.broadcast(tensor_of(data), 0);
   return bytes ? std::string(reinterpret_cast<const char*>(data.data()), bytes) : std::string();
 }
 

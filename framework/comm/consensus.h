@@ -11,8 +11,8 @@ namespace tfm::comm {
 // Collective: the texts of all ranks of the group, in rank order, on every rank.
 std::vector<std::string> gather_strings(Communicator& group, const std::string& text);
 
-// `text` of the root, on every rank.
-std::string broadcast_string(Communicator& group, const std::string& text, int root = 0);
+// `text` of rank 0, on every rank.
+std::string broadcast_string(Communicator& group, const std::string& text);
 
 // Throws Error(environment) on every rank, naming the ranks that differ from the most frequent
 // value, unless all have the same `hash`. `what` says what is compared, for instance

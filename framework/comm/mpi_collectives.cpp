@@ -13,7 +13,7 @@ class MessageCommunicator final : public StagedCommunicator {
       : StagedCommunicator(rank, size, axes, std::move(recorder)),
         session_(std::move(session)),
         group_(group),
-        staging_(static_cast<std::size_t>(staging_bytes(0, size))),
+        staging_(static_cast<std::size_t>(staging_bytes(size))),
         sources_(static_cast<std::size_t>(size)) {}
 
  private:

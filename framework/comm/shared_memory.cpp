@@ -70,7 +70,7 @@ struct alignas(64) SharedMemoryCommunicator::Line {
 };
 
 std::int64_t SharedMemoryCommunicator::memory_bytes(int size) {
-  return size * (kPage + staging_bytes(0, size));
+  return size * (kPage + staging_bytes(size));
 }
 
 SharedMemoryCommunicator::SharedMemoryCommunicator(int rank, int size, AxisSet axes,

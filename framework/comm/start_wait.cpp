@@ -94,8 +94,7 @@ std::map<int, Processes> ranks_here(const char* what) {
     const int pid = std::atoi(entry.path().filename().c_str());
     if (pid <= 0) continue;
     const Environment environment = environment_of(process);
-    const std::string rank =
-        first_of(environment, {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"});
+    const std::string rank = first_of(environment, kRankVariables);
     if (rank.empty() || job_of(process, environment) != job) continue;
     Processes& of_rank = ranks[std::atoi(rank.c_str())];
     const bool stopped = process_stopped(pid);
@@ -114,8 +113,8 @@ struct Verdict {
 Verdict judge(const char* what) {
   const auto ranks = ranks_here(what);
   const std::string size =
-      first_of(environment_of("/proc/self"),
-               {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"});
+      first_of(environment_of("/proc/self"), {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                              "PMI_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"});
   const int seen = static_cast<int>(ranks.size());
   const int here = size.empty() ? seen : std::atoi(size.c_str());
   // The others may be in containers of their own.

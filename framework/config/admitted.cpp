@@ -6,7 +6,7 @@
 namespace tfm::config {
 namespace {
 
-class Finder : public FieldVisitor {
+class Finder : public KeyVisitor {
  public:
   explicit Finder(std::string_view key) : key_(key) {}
 
@@ -16,23 +16,15 @@ class Finder : public FieldVisitor {
   void value(const Field& f, double&) override { see(f); }
   void value(const Field& f, bool&) override { see(f); }
   void value(const Field& f, std::string&) override { see(f); }
-  void special(const Field&, const SpecialField&) override {}
-  void section(const Field& f, const Body& body, bool) override {
-    const std::string outside = path_;
-    path_ += std::string(f.name) + ".";
-    body(*this);
-    path_ = outside;
-  }
 
   Field found;
 
  private:
   void see(const Field& f) {
-    if (path_ + std::string(f.name) == key_) found = f;
+    if (key_of(f) == key_) found = f;
   }
 
   const std::string_view key_;
-  std::string path_;
 };
 
 }  // namespace

@@ -53,6 +53,9 @@ void graft(YamlNode& root, std::string_view path, YamlNode value, Mark at, Diagn
     const std::string name(path.substr(0, dot));
     YamlNode* next = node->find(name);
     if (dot == std::string_view::npos) {
+      if (next && next->kind == Kind::map && value.kind == Kind::null && value.text.empty())
+        return out.error(at, quoted(done.empty() ? name : done + "." + name) +
+                                 ": found no value; expected {key: value, ...}");
       if (next) return merge(*next, std::move(value));
       node->add({.kind = Kind::scalar, .at = at, .text = name}, std::move(value));
       return;

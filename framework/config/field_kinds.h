@@ -22,17 +22,12 @@ inline Field text(std::string_view name, std::string_view help) {
   return {.name = name, .help = help};
 }
 inline Field choice(std::string_view name, std::vector<std::string_view> choices,
-                    std::string_view help, std::vector<Refused> refused = {}) {
-  return {.name = name,
-          .help = help,
-          .kind = FieldKind::choice,
-          .choices = std::move(choices),
-          .refused = std::move(refused)};
+                    std::string_view help) {
+  return {.name = name, .help = help, .kind = FieldKind::choice, .choices = std::move(choices)};
 }
 // One of the words of an enum of options.h.
-inline Field option(std::string_view name, std::string_view help,
-                    std::vector<Refused> refused = {}) {
-  return {.name = name, .help = help, .kind = FieldKind::choice, .refused = std::move(refused)};
+inline Field option(std::string_view name, std::string_view help) {
+  return {.name = name, .help = help, .kind = FieldKind::choice};
 }
 inline Field section(std::string_view name, std::string_view help) {
   return {.name = name, .help = help};

@@ -31,7 +31,7 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
                                 "a file, a glob pattern, or a list of them; `weight`: share of the "
                                 "samples; pairs: a file with source, tab, target on each line"));
   v.special(f,
-            {.type = "text, or a list of text or {path, weight}",
+            {.type = "text or {path, weight}, or a list of them",
              .read =
                  [&s, &paths, f](FieldReader& reader, const YamlNode& node) {
                    const bool list = node.kind == YamlNode::Kind::sequence;

@@ -41,14 +41,11 @@ bool is_above_low(const Field& f, T x) {
 // Empty where it is in range.
 template <class T>
 std::string range_problem(const Field& f, T x) {
-  const bool high = is_below_high(f, x);
-  if (high && is_above_low(f, x)) return {};
-  return printed(x) +
-         (!high && !f.refused.empty() ? " is not supported by this version" : " is out of range") +
-         "; expected " + expected_value(f);
+  if (is_below_high(f, x) && is_above_low(f, x)) return {};
+  return printed(x) + " is out of range; expected " + expected_value(f);
 }
 
-class RangeChecker : public FieldVisitor {
+class RangeChecker : public KeyVisitor {
  public:
   using Found = std::function<void(const std::string&, const std::string&)>;
   explicit RangeChecker(const Found& report) : report_(report) {}
@@ -58,15 +55,8 @@ class RangeChecker : public FieldVisitor {
   void value(const Field& f, double& x) override { check(f, x); }
   void value(const Field&, bool&) override {}
   void value(const Field&, std::string&) override {}
-  void special(const Field& f, const SpecialField& s) override {
-    if (s.keys) section(f, s.keys, false);
-  }
   void section(const Field& f, const Body& body, bool absent) override {
-    if (absent) return;
-    const std::string outer = path_;
-    path_ += std::string(f.name) + ".";
-    body(*this);
-    path_ = outer;
+    if (!absent) inside(f, body);
   }
 
  private:
@@ -74,10 +64,9 @@ class RangeChecker : public FieldVisitor {
   void check(const Field& f, T x) {
     if (is_unset(x) && !f.automatic.empty()) return;
     if (const std::string problem = range_problem(f, x); !problem.empty())
-      report_(path_ + std::string(f.name), problem);
+      report_(key_of(f), problem);
   }
   const Found& report_;
-  std::string path_;
 };
 
 std::string_view parent_of(std::string_view dotted) {
@@ -112,7 +101,7 @@ std::string expected_value(const Field& f) {
     case FieldKind::choice:
       break;
   }
-  return word + (f.choices.size() == 1 ? "" : "one of ") + join(f.choices);
+  return word + "one of " + join(f.choices);
 }
 
 FieldReader::FieldReader(const YamlNode& root, Diagnostics& out,
@@ -169,8 +158,7 @@ void FieldReader::report_missing(const Field& f) {
 template <class T>
 bool FieldReader::in_range(const Field& f, const YamlNode& node, T x) {
   const std::string problem = range_problem(f, x);
-  const bool later = !is_below_high(f, x) && !f.refused.empty();
-  if (!problem.empty()) error(f, node, problem, later ? std::string(f.refused[0].why) : "");
+  if (!problem.empty()) error(f, node, problem);
   return problem.empty();
 }
 
@@ -228,15 +216,11 @@ bool FieldReader::read_value(const Field& f, const YamlNode& node, std::string& 
   if (node.kind != Kind::scalar) return error(f, node, "found " + describe(node) + expected), false;
   if (!f.automatic.empty() && (node.text.empty() || node.text == f.automatic))
     return x.clear(), true;
-  for (const Refused& r : f.refused)
-    if (r.word == node.text || (r.word == "*" && std::find(f.choices.begin(), f.choices.end(),
-                                                           node.text) == f.choices.end()))
-      return error(f, node, quoted(node.text) + " is not supported by this version" + expected,
-                   std::string(r.why)),
-             false;
+  x = node.text;
   if (f.kind == FieldKind::choice) {
-    if (std::find(f.choices.begin(), f.choices.end(), node.text) == f.choices.end()) {
-      const std::string_view near = nearest(node.text, f.choices);
+    if (const auto value = boolean_of(node)) x = *value ? "true" : "false";
+    if (std::find(f.choices.begin(), f.choices.end(), x) == f.choices.end()) {
+      const std::string_view near = nearest(x, f.choices);
       return error(f, node, "found " + describe(node) + expected,
                    near.empty() ? "" : "did you mean '" + std::string(near) + "'?"),
              false;
@@ -248,7 +232,6 @@ bool FieldReader::read_value(const Field& f, const YamlNode& node, std::string& 
   } else if (node.text.empty()) {
     return error(f, node, "found an empty string" + expected), false;
   }
-  x = node.text;
   return true;
 }
 
@@ -305,18 +288,6 @@ void FieldReader::read_section(const YamlNode& node, const std::string& name, co
   body(*this);
   report_unknown();
   levels_.pop_back();
-}
-
-void FieldReader::refused_key(const Refused& r) {
-  Level& level = levels_.back();
-  if (const YamlNode* node = level.node ? level.node->find(r.word) : nullptr) {
-    level.known.insert(r.word);
-    failed_.insert(dotted(r.word));
-    const auto i = static_cast<std::size_t>(node - level.node->items.data());
-    out_.error(level.node->keys[i].at, quoted(dotted(r.word)) +
-                                           " is not supported by this version; expected " +
-                                           std::string(r.why));
-  }
 }
 
 // The dotted key that an unknown key probably means; empty: no suggestion.

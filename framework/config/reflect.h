@@ -18,10 +18,6 @@ namespace tfm::config {
 // Counts and sizes admit the suffixes k M G Ki Mi Gi.
 enum class FieldKind : std::uint8_t { integer, count, size, real, boolean, choice, text };
 
-struct Refused {  // a word that is known but not supported, and why
-  std::string_view word, why;
-};
-
 struct Field {
   std::string_view name, help;
   FieldKind kind = FieldKind::text;
@@ -34,7 +30,6 @@ struct Field {
   bool required = false;                       // must be set, here or before reading
   std::vector<std::string_view> instead = {};  // for a section: keys that provide what it requires
   std::vector<std::string_view> choices = {};
-  std::vector<Refused> refused = {};  // "*": any other word, or a number above `high`
 };
 
 class FieldVisitor;
@@ -81,8 +76,27 @@ class FieldVisitor {
   virtual void special(const Field&, const SpecialField&) = 0;
   // `absent`: an optional section that is not set.
   virtual void section(const Field&, const Body&, bool absent = false) = 0;
-  // A key that is known but not supported.
-  virtual void refused_key(const Refused&) {}
+};
+
+// Knows the dotted keys of what it visits.
+class KeyVisitor : public FieldVisitor {
+ public:
+  void special(const Field& f, const SpecialField& s) override {
+    if (s.keys) inside(f, s.keys);
+  }
+  void section(const Field& f, const Body& body, bool) override { inside(f, body); }
+
+ protected:
+  std::string key_of(const Field& f) const { return path_ + std::string(f.name); }
+  void inside(const Field& f, const Body& body) {
+    const std::string outer = path_;
+    path_ += std::string(f.name) + ".";
+    body(*this);
+    path_ = outer;
+  }
+
+ private:
+  std::string path_;
 };
 
 // Sets the values that a tree holds and reports everything else in it.
@@ -106,7 +120,6 @@ class FieldReader : public FieldVisitor {
   void value(const Field& f, std::string& x) override { read_member(f, x); }
   void special(const Field&, const SpecialField&) override;
   void section(const Field&, const Body&, bool absent = false) override;
-  void refused_key(const Refused&) override;
 
   // For special fields: reads one value. False, with the problem reported, if the node does not
   // hold one.

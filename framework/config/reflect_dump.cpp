@@ -18,7 +18,7 @@ std::string as_yaml(const Field& f, const std::string& x) {
 }
 
 // Visits every value as (field, its YAML); derived classes handle sections and special forms.
-class TextVisitor : public FieldVisitor {
+class TextVisitor : public KeyVisitor {
  public:
   void value(const Field& f, std::int64_t& x) override { leaf(f, as_yaml(f, x)); }
   void value(const Field& f, std::uint64_t& x) override { leaf(f, as_yaml(f, x)); }
@@ -54,28 +54,17 @@ class Dumper : public TextVisitor {
 class KeyList : public TextVisitor {
  public:
   void special(const Field& f, const SpecialField& s) override {
-    if (s.keys) {
-      section(f, s.keys, false);
-    } else {
-      leaf(f, {});
-    }
+    leaf(f, {});
+    TextVisitor::special(f, s);
   }
   void section(const Field& f, const Body& body, bool) override {
     leaf(f, {});
-    const std::string outer = path_;
-    path_ += std::string(f.name) + ".";
-    body(*this);
-    path_ = outer;
+    inside(f, body);
   }
   std::vector<std::string> keys;
 
  protected:
-  void leaf(const Field& f, const std::string&) override {
-    keys.push_back(path_ + std::string(f.name));
-  }
-
- private:
-  std::string path_;
+  void leaf(const Field& f, const std::string&) override { keys.push_back(key_of(f)); }
 };
 
 std::string code(std::string_view text) { return std::string("`").append(text).append("`"); }
@@ -92,7 +81,7 @@ class Reference : public TextVisitor {
  public:
   void special(const Field& f, const SpecialField& s) override {
     row(f, std::string(s.type), s.missing ? "" : code(s.flow()));
-    if (s.keys) inside(f, s.keys);
+    TextVisitor::special(f, s);
   }
   void section(const Field& f, const Body& body, bool) override {
     row(f, "section", "");
@@ -113,16 +102,9 @@ class Reference : public TextVisitor {
     const auto bound = expected.find_first_of("<>");
     std::string legal =
         bounded && bound != std::string::npos ? " (" + expected.substr(bound) + ")" : "";
-    text += "| `" + path_ + std::string(f.name) + "` | " + type + legal + " | " + shown + " | " +
+    text += "| `" + key_of(f) + "` | " + type + legal + " | " + shown + " | " +
             std::string(f.help) + " |\n";
   }
-  void inside(const Field& f, const Body& body) {
-    const std::string outer = path_;
-    path_ += std::string(f.name) + ".";
-    body(*this);
-    path_ = outer;
-  }
-  std::string path_;
 };
 
 }  // namespace

@@ -25,35 +25,39 @@ class SchemaWriter : public FieldVisitor {
     leaf(f, is_boolean(f, w) ? std::string(w) : json_string(w));
   }
   void special(const Field& f, const SpecialField& s) override {
-    std::string forms = s.single              ? one_of(s.item)
-                        : f.automatic.empty() ? ""
-                                              : "{\"enum\": [" + json_string(f.automatic) + "]}";
+    std::string forms = one_of(s.item);
+    if (s.item_keys) forms += ", " + object(s.item, s.item_keys, indent_, kMap);
+    const std::string item = R"({"anyOf": [)" + forms + "]}";
+    if (s.item_keys) forms = item;  // nested, as its keys are none of the configuration's
+    if (!s.single)
+      forms = f.automatic.empty() ? "" : "{\"enum\": [" + json_string(f.automatic) + "]}";
     const auto add = [&forms](const std::string& form) {
       forms += (forms.empty() ? "" : ", ") + form;
     };
-    if (s.most > 0) {
-      const std::string map = s.item_keys ? ", " + object(s.item, s.item_keys, indent_) : "";
-      add(R"({"type": "array", "items": {"anyOf": [)" + one_of(s.item) + map + "]}" +
+    if (s.most > 0)
+      add(R"({"type": "array", "items": )" + item +
           (s.least > 0 ? ", \"minItems\": " + std::to_string(s.least) : "") +
           (s.most < kAnyNumber ? ", \"maxItems\": " + std::to_string(s.most) : "") + "}");
-    }
-    if (s.keys) add(object(f, s.keys, indent_));
+    if (s.keys) add(object(f, s.keys, indent_, kMap));
     put(f, "{" + description(f) + any_of(forms) + "}");
   }
   void section(const Field& f, const Body& body, bool) override {
-    put(f, object(f, body, indent_));
+    put(f, object(f, body, indent_, kSection));
     if (f.required) required_.emplace_back(f.name);
   }
   std::string document(const std::string& title, const Body& fields) {
     const Field root{.name = "", .help = title};
-    std::string s = object(root, fields, "");
+    std::string s = object(root, fields, "", kSection);
     return R"({
   "$schema": "http://json-schema.org/draft-07/schema#",
-  "definitions": {"count": {"type": "string", "pattern": "^[+-]?[0-9]*[.]?[0-9]+(k|M|G|Ki|Mi|Gi)$"}},)" +
+  "definitions": {"count": {"type": "string", "pattern": "^[+-]?((0|[1-9][0-9]*)([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?(k|M|G|Ki|Mi|Gi)$"}},)" +
            s.substr(1) + "\n";
   }
 
  private:
+  // Types of an object; only a section may be empty.
+  static constexpr std::string_view kSection = R"(["object", "null"])", kMap = R"("object")";
+
   // A word that YAML reads as a boolean unless it is in quotes.
   static bool is_boolean(const Field& f, std::string_view w) {
     return f.kind == FieldKind::choice && (w == "true" || w == "false");
@@ -118,7 +122,8 @@ class SchemaWriter : public FieldVisitor {
         (properties_.empty() ? "\n" : ",\n") + indent_ + json_string(f.name) + ": " + schema;
   }
   // An object, written at indentation `indent`.
-  std::string object(const Field& f, const Body& body, const std::string& indent) {
+  std::string object(const Field& f, const Body& body, const std::string& indent,
+                     std::string_view type) {
     std::string properties, inner = indent + "    ";
     std::vector<std::string> required;
     const auto swap = [&] {
@@ -128,8 +133,8 @@ class SchemaWriter : public FieldVisitor {
     body(*this);
     swap();
     const std::string line = "\n" + indent + "  ";
-    std::string s = "{" + line + description(f) + "," + line + R"("type": ["object", "null"],)" +
-                    line + R"("additionalProperties": false,)" + line + "\"properties\": {" +
+    std::string s = "{" + line + description(f) + "," + line + "\"type\": " + std::string(type) +
+                    "," + line + R"("additionalProperties": false,)" + line + "\"properties\": {" +
                     properties + line + "}";
     if (!required.empty()) {
       std::string keys = "\"required\": [" + names(required) + "]";

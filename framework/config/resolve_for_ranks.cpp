@@ -183,8 +183,7 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
 void resolve_for_ranks(Config& c, int ranks) {
   fill_derived(c);
   if (c.recompute == Recompute::automatic) c.recompute = Recompute::none;
-  Problems problems(c.places,
-                    "configuration for " + text(ranks) + (ranks == 1 ? " rank" : " ranks"));
+  Problems problems(c.places, "configuration for " + counted(ranks, "rank"));
   const Refuse refuse = [&](const std::vector<std::string>& keys, const std::string& message) {
     problems.add(keys, message);
   };

@@ -40,6 +40,10 @@ struct TrainConfig {
   std::int64_t seq_len = 1024;
   std::uint64_t seed = 1234;
   bool operator==(const TrainConfig&) const = default;
+  // Of all ranks, in tokens or sequences.
+  std::int64_t batch_size() const {
+    return global_batch_tokens > 0 ? global_batch_tokens : global_batch_size;
+  }
   // Whether micro_batch() is in tokens of a side, for batches by length; otherwise in sequences.
   // micro_batch() is 0 for auto.
   bool counts_tokens() const { return global_batch_tokens > 0 && micro_batch_size == 0; }
@@ -134,8 +138,9 @@ struct CheckpointConfig {
   std::string dir;  // empty: no checkpoints
   std::int64_t every = 0;
   std::int64_t keep = 3;
-  std::string resume = "auto";                              // auto | never | a path
-  bool resumes_latest() const { return resume == "auto"; }  // the latest of `dir`, if any
+  std::string resume = "auto";  // auto | never | a path
+  // From the latest of `dir`, if any.
+  bool resumes_latest() const { return resume == "auto" && !dir.empty(); }
   bool resumes_path() const { return resume != "auto" && resume != "never"; }
   bool operator==(const CheckpointConfig&) const = default;
 };

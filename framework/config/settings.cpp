@@ -34,10 +34,12 @@ std::string changed_settings(const Config& before, const Config& now,
                              const std::vector<std::string>& prefixes) {
   const std::map<std::string, std::string> values = values_by_key(now);
   std::string all;
-  for (const Setting& s : settings_of(dump_config(before)))
+  for (const Setting& s : settings_of(dump_config(before))) {
+    const auto found = values.find(s.key);  // none: in a section that only `before` has
     if (std::ranges::any_of(prefixes, [&](const auto& p) { return s.key.starts_with(p); }) &&
-        values.at(s.key) != s.value)
+        (found == values.end() || found->second != s.value))
       all += (all.empty() ? "" : ", ") + s.key + " " + s.value;
+  }
   return all;
 }
 

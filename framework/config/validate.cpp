@@ -3,6 +3,7 @@
 
 #include "config/fields.h"
 #include "config/rules.h"
+#include "core/address.h"
 
 namespace tfm::config {
 namespace {
@@ -81,9 +82,11 @@ void check_schedule(const Config& c, const Report& report) {
            "");
   if (s.type == ScheduleType::wsd && s.decay_steps == 0)
     report({"schedule.decay_steps", "schedule.type"},
-           "decay_steps is missing: schedule wsd needs the length of its final decay; expected 1 "
-           "to train.steps - warmup_steps = " +
-               std::to_string(c.train.steps - s.warmup_steps),
+           "decay_steps is missing: schedule wsd needs the length of its final decay; expected " +
+               (s.warmup_steps < c.train.steps
+                    ? "1 to train.steps - warmup_steps = " +
+                          std::to_string(c.train.steps - s.warmup_steps)
+                    : "a number from 1, and fewer warmup_steps than train.steps, " + steps),
            "");
   if (s.type == ScheduleType::wsd && s.decay_steps > 0 &&
       s.warmup_steps + s.decay_steps > c.train.steps)
@@ -156,12 +159,7 @@ void check_parallel(const Config& c, const Report& report) {
 
 void check_listen(const Config& c, const Report& report) {
   const std::string& listen = c.metrics.listen;
-  if (listen.empty()) return;
-  const auto colon = listen.rfind(':');
-  const std::string port = colon == std::string::npos ? "" : listen.substr(colon + 1);
-  const bool digits = !port.empty() && port.size() <= 5 &&
-                      port.find_first_not_of("0123456789") == std::string::npos;
-  if (colon == 0 || !digits || std::stoi(port) > 65535)
+  if (!listen.empty() && !address_of(listen))
     report({"metrics.listen"},
            quoted(listen) +
                " is not a valid address; expected host:port, such as \"127.0.0.1:9750\", or none",

@@ -67,9 +67,9 @@ class TreeBuilder : public YAML::EventHandler {
     const bool written = c == '~' || c == 'n' || c == 'N';
     Mark at = place(mark);
     if (!written && !stack_.empty() && stack_.back().has_key) at = stack_.back().key.at;
-    if (written && !stack_.empty() && stack_.back().node.kind == Kind::map &&
-        !stack_.back().has_key)
-      out_.error(at, "null is not a valid key; expected a name");
+    if (!stack_.empty() && stack_.back().node.kind == Kind::map && !stack_.back().has_key)
+      out_.error(at, written ? "null is not a valid key; expected a name"
+                             : "a key is missing; expected a name");
     put({.kind = Kind::null, .at = at});
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { put(node(Kind::broken, mark)); }
@@ -310,7 +310,8 @@ std::optional<YamlNode> parse_yaml_value(Diagnostics& out, int source) {
   const auto from = text.find_first_not_of(" \t"), to = text.find_last_not_of(" \t");
   if (!check_characters(text, out, source)) return std::nullopt;
   if (from == std::string::npos) return YamlNode{.kind = Kind::null, .at = {1, 1, source}};
-  if (std::string_view("[{\"'").find(text[from]) != std::string_view::npos)
+  const bool address = text[from] == '[' && text[to] != ']' && text.find(']') != text.npos;  // v6
+  if (!address && std::string_view("[{\"'").find(text[from]) != std::string_view::npos)
     return parse(out, source);
   const std::string word = text.substr(from, to - from + 1);
   const bool null = word == "null" || word == "~" || word == "Null" || word == "NULL";

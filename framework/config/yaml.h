@@ -50,7 +50,8 @@ std::optional<YamlNode> parse_yaml(Diagnostics& out, int source);
 std::optional<YamlNode> parse_yaml_value(Diagnostics& out, int source);
 
 // What a scalar means in YAML 1.2's core schema.
-bool is_boolean(const YamlNode& node);
+std::optional<bool> boolean_of(const YamlNode& node);
+inline bool is_boolean(const YamlNode& node) { return boolean_of(node).has_value(); }
 bool is_number(const YamlNode& node);
 std::string describe(const YamlNode& node);  // "the text 'abc'", "a list", ... for messages
 

@@ -89,8 +89,13 @@ std::string number_problem(const YamlNode& node, std::string_view wanted,
 
 }  // namespace
 
-bool is_boolean(const YamlNode& node) {
-  return node.kind == Kind::scalar && node.plain && (node.text == "true" || node.text == "false");
+std::optional<bool> boolean_of(const YamlNode& node) {
+  if (node.kind != Kind::scalar || !node.plain) return std::nullopt;
+  for (const std::string_view word : {"true", "True", "TRUE"})
+    if (node.text == word) return true;
+  for (const std::string_view word : {"false", "False", "FALSE"})
+    if (node.text == word) return false;
+  return std::nullopt;
 }
 
 bool is_number(const YamlNode& node) {
@@ -175,7 +180,7 @@ std::optional<double> read_real(const YamlNode& node, std::string& problem) {
 }
 
 std::optional<bool> read_boolean(const YamlNode& node, std::string& problem) {
-  if (is_boolean(node)) return node.text == "true";
+  if (const auto value = boolean_of(node)) return value;
   problem = "found " + describe(node) + "; expected true or false";
   if (node.kind != Kind::scalar) return std::nullopt;
   std::string low;
@@ -195,8 +200,8 @@ std::string quote_yaml(std::string_view text) {
   const bool word = !text.empty() && std::all_of(text.begin(), text.end(), safe) &&
                     !digit(text[0]) && text[0] != '-' && text[0] != '.';
   bool reserved = false;
-  for (std::string_view r :
-       {"true", "false", "null", "Null", "NULL", "yes", "no", "on", "off", "y", "n"})
+  for (std::string_view r : {"true", "True", "TRUE", "false", "False", "FALSE", "null", "Null",
+                             "NULL", "yes", "no", "on", "off", "y", "n"})
     reserved |= text == r;
   if (word && !reserved) return std::string(text);
   std::string s = "\"";
@@ -205,8 +210,7 @@ std::string quote_yaml(std::string_view text) {
     if (c == '"' || c == '\\') {
       s += std::string("\\") + c;
     } else if (u < 32 || u == 127) {
-      const char* hex = "0123456789abcdef";
-      s += std::string("\\x") + hex[u >> 4] + hex[u & 15];
+      s += "\\x" + hex_digits(u);
     } else {
       s += c;
     }

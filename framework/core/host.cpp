@@ -1,5 +1,7 @@
 #include "core/host.h"
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -36,9 +38,17 @@ int ranks_of_launch() {
 }
 
 int rank_of_launch() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"})
+  if (!launched_by_mpi()) return 0;  // a rank that was left behind in the environment
+  for (const char* name : kRankVariables)
     if (const char* rank = std::getenv(name)) return std::atoi(rank);
   return 0;
+}
+
+void die_with_parent() {
+  if (!launched_by_mpi()) return;
+  const pid_t parent = ::getppid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::raise(SIGKILL);  // it died in between
 }
 
 bool process_stopped(int pid) {  // proc(5): field 3 of stat, after the name in parentheses

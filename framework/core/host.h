@@ -1,4 +1,5 @@
 #pragma once
+#include <initializer_list>
 #include <string>
 
 namespace tfm {
@@ -11,8 +12,15 @@ std::string boot_id();  // kernel boot id; distinguishes machines of the same na
 bool launched_by_mpi();
 // Number of processes that the launcher started; 1 if it does not tell.
 int ranks_of_launch();
+// Where launchers put a process's rank in the job: Open MPI, PMIx, Hydra and Slurm, MVAPICH2.
+inline constexpr std::initializer_list<const char*> kRankVariables = {
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"};
 // Rank in the job, also before MPI_Init; 0 if unknown or started alone.
 int rank_of_launch();
+
+// Makes the kernel kill this rank when its parent, the MPI launcher, dies in whatever way. Does
+// nothing without a launcher.
+void die_with_parent();
 
 // Whether a signal or a debugger has stopped this process.
 bool process_stopped(int pid);

@@ -45,7 +45,7 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
   for (std::string_view candidate : candidates) {
     const auto longer = std::max(plain.size(), candidate.size()),
                shorter = std::min(plain.size(), candidate.size());
-    if (longer - shorter > 2) continue;
+    if (longer - shorter > static_cast<std::size_t>(limit)) continue;
     const int distance = edit_distance(plain, plain_form(candidate));
     if (distance > (candidate.size() <= 3 ? std::min(limit, 1) : limit)) continue;
     if (distance < best_distance) best = candidate, best_distance = distance;
@@ -85,16 +85,32 @@ std::string number_text(double x) {
   return {buffer, std::to_chars(buffer, buffer + sizeof buffer, x).ptr};
 }
 
+std::string hex_digits(unsigned char byte) {
+  static constexpr char digits[] = "0123456789abcdef";
+  return {digits[byte >> 4], digits[byte & 15]};
+}
+
+std::string shell_quoted(std::string_view word) {
+  const auto plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           std::string_view("/._-+,:@%=").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && word[0] != '-' && std::all_of(word.begin(), word.end(), plain))
+    return std::string(word);
+  std::string out = "'";
+  for (char c : word) c == '\'' ? out.append("'\\''") : out.append(1, c);
+  return out + "'";
+}
+
 std::string errno_text() { return std::strerror(errno); }
 
 std::string in_quotes(std::string_view untrusted) {
-  static constexpr char digits[] = "0123456789abcdef";
   std::string text = "'";
   for (unsigned char c : untrusted.substr(0, 96)) {
     if (c >= 0x20 && c < 0x7f)
       text += static_cast<char>(c);
     else
-      text += {'\\', 'x', digits[c >> 4], digits[c & 15]};
+      text += "\\x" + hex_digits(c);
   }
   return text + (untrusted.size() > 96 ? "...'" : "'");
 }

@@ -1,5 +1,6 @@
 #pragma once
 // Formatting of words and values in messages, and suggestions for misspelled names.
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,6 +21,11 @@ std::string join(const std::vector<std::int64_t>& numbers);
 std::string shorten(std::string_view text, std::size_t length = 60);
 std::string quoted(std::string_view text);  // shorten(text) in single quotes
 std::string number_text(double x);          // shortest decimal that reads back as x
+std::string counted(std::integral auto n, std::string_view noun) {  // "1 node", "2 nodes"
+  return std::to_string(n).append(" ").append(noun).append(n == 1 ? "" : "s");
+}
+std::string hex_digits(unsigned char byte);       // two, in lower case
+std::string shell_quoted(std::string_view word);  // for sh, in single quotes where it needs them
 
 // Untrusted text for a message: in single quotes, cut at 96 bytes, all but printable ASCII escaped
 // as \xNN.

@@ -88,7 +88,7 @@ Tensor Program::resolve(int buffer, std::int64_t slot, const Bindings& bindings)
   const Buffer& b = buffers_[buffer];
   if (b.persistent)
     return b.kind == Buffer::Kind::gradient ? bindings.gradients[b.value] : bindings.data[b.value];
-  Tensor t{arena_ + place_of(b) + (b.carried ? slot * slot_bytes_ : 0), DType::f32, {}};
+  Tensor t{address(b, slot), DType::f32, {}};
   if (b.value >= 0) {
     const ValueInfo& v = recording_->values()[b.value];
     t.dtype = b.kind == Buffer::Kind::gradient ? v.gradient : v.dtype;
@@ -194,8 +194,7 @@ void Program::compute(std::size_t i, const ExecContext& context, std::int64_t sl
 Tensor Program::bucket(const Exchange& x, std::int64_t slot) const {
   const bool gradients = x.of != Exchange::Of::parameters && x.of != Exchange::Of::updated;
   if (x.buffer < 0) return (gradients ? bucket_gradients_ : bucket_parameters_)[x.bucket];
-  const Buffer& b = buffers_[x.buffer];
-  return {arena_ + place_of(b) + (b.carried ? slot * slot_bytes_ : 0),
+  return {address(buffers_[x.buffer], slot),
           gradients ? accum_type(recording_->dtype()) : recording_->dtype(),
           {buckets_[x.bucket].elements}};
 }

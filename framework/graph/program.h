@@ -122,6 +122,9 @@ class Program {
     std::vector<Tensor> tensors;
     std::vector<Resolved> steps;
   };
+  std::byte* address(const Buffer& b, std::int64_t slot) const {
+    return arena_ + place_of(b) + (b.carried ? slot * slot_bytes_ : 0);
+  }
   Tensor resolve(int buffer, std::int64_t slot, const Bindings& bindings) const;
   Bound bind_slot(std::int64_t slot, const Bindings& bindings) const;
   bool of_whole_gradients(int step) const;

@@ -51,7 +51,7 @@ const Architecture& architecture_for(const config::ModelConfig& model, std::stri
 
 bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
                     const char* output) {
-  return !has(output) || config.flag("tie_word_embeddings", otherwise);
+  return config.flag("tie_word_embeddings", otherwise || !has(output));
 }
 
 bool matches(std::string_view name, std::string_view pattern) {

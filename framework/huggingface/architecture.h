@@ -30,6 +30,8 @@ struct Architecture {
   std::string (*original_of)(const std::string& tensor);
   // Whether the model does not use the tensor.
   bool (*is_buffer)(const std::string& tensor);
+  // Whether it is a buffer of sinusoidal positions, which transformers reads and tfm computes.
+  bool (*is_sinusoid)(const std::string& tensor) = [](const std::string&) { return false; };
   // A tensor that transformers adds and does not train; if it is all zeros, it counts as absent.
   const char* constant = "";
   // The name of a tensor in current versions.
@@ -42,6 +44,13 @@ struct Architecture {
     tensors(table, model);
     return table.take();
   }
+  // The nearest original of a tied tensor that `has` knows, as an original may itself be tied; ""
+  // if there is none.
+  std::string original_in(const std::string& tensor, const Has& has) const {
+    std::string original = original_of(tensor);
+    while (!original.empty() && !has(original)) original = original_of(original);
+    return original;
+  }
 };
 
 // The architecture that config.json names; Error(input) if its model_type is unknown.
@@ -51,7 +60,8 @@ const Architecture& architecture_of(const io::JsonNode& config);
 const Architecture& architecture_for(const config::ModelConfig& model,
                                      std::string_view preferred = {});
 
-// Whether the output layer is the embedding: it is absent, or the configuration ties it.
+// Whether the output layer is the embedding: as the configuration says; where it does not say,
+// `otherwise`, or that the output layer is absent.
 bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
                     const char* output = "lm_head.weight");
 bool matches(std::string_view name, std::string_view pattern);  // `#`: one or more digits

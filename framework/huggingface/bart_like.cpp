@@ -31,7 +31,8 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, b
   const bool tied = c.flag("tie_word_embeddings", true),
              inputs = has("model.shared.weight") &&
                       (!has("model.decoder.embed_tokens.weight") || (tied && shared)),
-             output = output_is_tied(c, true, has) && (inputs || decoder_may_tie);
+             output = (!has("lm_head.weight") || output_is_tied(c, true, has)) &&
+                      (inputs || decoder_may_tie);
   if (!has("final_logits_bias")) m.head_bias = config::Switch::no;
   using Tie = config::TieEmbeddings;
   m.tie_embeddings = inputs ? (output ? Tie::all : Tie::inputs) : output ? Tie::decoder : Tie::none;

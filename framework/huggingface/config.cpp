@@ -48,7 +48,7 @@ void write_model(Json& j, const Architecture& architecture, const config::ModelC
 }
 
 // Changes the number of one key.
-class Change : public config::FieldVisitor {
+class Change : public config::KeyVisitor {
  public:
   explicit Change(std::string key) : key_(std::move(key)) {}
   using FieldVisitor::value;
@@ -57,19 +57,10 @@ class Change : public config::FieldVisitor {
   void value(const config::Field& f, double& x) override { x += is_key(f); }
   void value(const config::Field&, bool&) override {}
   void value(const config::Field&, std::string&) override {}
-  void special(const config::Field& f, const config::SpecialField& s) override {
-    if (s.keys) section(f, s.keys, false);
-  }
-  void section(const config::Field& f, const Body& body, bool) override {
-    const std::string outer = path_;
-    path_ += std::string(f.name) + ".";
-    body(*this);
-    path_ = outer;
-  }
 
  private:
-  bool is_key(const config::Field& f) const { return path_ + std::string(f.name) == key_; }
-  std::string key_, path_;
+  bool is_key(const config::Field& f) const { return key_of(f) == key_; }
+  std::string key_;
 };
 
 // The member of config.json that corresponds to model.`key`: the one that changes with its value.
@@ -132,6 +123,13 @@ GenerationRules generation_rules(const Json& config, const std::string& dir) {
   if (!ends) ends = io::JsonNode(config, other).find("eos_token_id");
   if (ends)
     for (const io::JsonNode& id : items(*ends)) rules.end_ids.push_back(id_of(id));
+  if (const auto start = io::JsonNode(config, other).find("decoder_start_token_id"))
+    rules.model_start = id_of(*start);
+  if (own)  // without a start, transformers takes bos_token_id of this file
+    for (const char* key : {"bos_token_id", "decoder_start_token_id"})
+      if (const auto start = generation.find(key);
+          start != generation.end() && start->is_number_integer())
+        rules.start_id = id_of(io::JsonNode(*start, file));
   bool phrases = false;
   if (const auto words = given.find("bad_words_ids"))
     for (const io::JsonNode& word : items(*words)) {
@@ -144,11 +142,18 @@ GenerationRules generation_rules(const Json& config, const std::string& dir) {
   for (const auto& [key, neutral] : {std::pair<const char*, double>{"num_beams", 1},
                                      {"length_penalty", 1},
                                      {"repetition_penalty", 1},
+                                     {"encoder_repetition_penalty", 1},
+                                     {"exponential_decay_length_penalty", -1},
                                      {"no_repeat_ngram_size", 0},
+                                     {"encoder_no_repeat_ngram_size", 0},
                                      {"min_length", 0},
                                      {"min_new_tokens", 0},
                                      {"forced_bos_token_id", -1},
-                                     {"suppress_tokens", -1}}) {
+                                     {"suppress_tokens", -1},
+                                     {"begin_suppress_tokens", -1},
+                                     {"sequence_bias", -1},
+                                     {"guidance_scale", 1},
+                                     {"watermarking_config", -1}}) {
     const auto value = generation.find(key);
     if (value != generation.end() && !value->is_null() && *value != neutral &&
         *value != Json::array())
@@ -163,7 +168,13 @@ config::ModelConfig model_of(const io::JsonNode& c, const Has& has) {
   architecture.read_heads(m, c, has);
   if (const auto quantized = c.find("quantization_config"))
     quantized->fail("quantized weights are not supported; expected weights in F32, F16 or BF16");
-  if (m.decodes()) must_be(c, "is_causal", true);
+  if (const auto causal = c.find("is_causal"))  // any value changes one of two stacks
+    if (m.translates() || causal->boolean() != m.decodes())
+      causal->fail(std::string(causal->boolean() ? "true" : "false") +
+                   " is not supported; expected " +
+                   (m.translates() ? "null"
+                    : m.decodes()  ? "true"
+                                   : "false"));
   if (m.translates())
     if (const auto start = c.find("decoder_start_token_id"))
       m.decoder_start = start->integer(0, std::int64_t{1} << 31);
@@ -188,6 +199,7 @@ std::string huggingface_config(const config::ModelConfig& m,
   j["model_type"] = architecture.name;
   if (!j.contains("dtype")) j["dtype"] = j.value("torch_dtype", Json("float32"));
   if (!j.contains("torch_dtype")) j["torch_dtype"] = j["dtype"];
+  j.erase("transformers_weights");  // the file of the weights, which is chosen anew
   if (!j.contains("transformers_version")) j["transformers_version"] = "4.40.0";
   if (ids && original.empty())
     for (const auto& [key, id] : {std::pair{"bos_token_id", ids->begin},

@@ -16,6 +16,8 @@ Json read_config(const std::string& dir);
 // transformers reads them for the likeliest text. If that file has no ends, those of `config`
 // count.
 struct GenerationRules {
+  // That a translation begins with, in place of the one of the model's configuration; -1: none.
+  std::int64_t start_id = -1, model_start = -1;
   std::vector<std::int32_t> end_ids;     // eos_token_id, a number or a list
   std::vector<std::int32_t> banned_ids;  // bad_words_ids of one token that is not an end
   std::vector<std::string> others;       // names of other settings that it asks for

@@ -57,16 +57,16 @@ struct Written {
 };
 
 // HuggingFaceModel::provenance as read from a checkpoint, which is untrusted input.
-struct Origin {
+struct Provenance {
   std::string config, directory;
   bool known = false;                         // which tensors there were
   std::map<std::string, std::string> dtypes;  // by name
   std::map<std::string, std::string> unused;  // checksum by name
 
-  explicit Origin(const std::string& provenance) {
+  explicit Provenance(const std::string& text) {
     const Json tree =
-        provenance.empty() ? Json::object() : io::parse_json(provenance, "the checkpoint's origin");
-    const io::JsonNode node(tree, "the checkpoint's origin");
+        text.empty() ? Json::object() : io::parse_json(text, "the checkpoint's provenance");
+    const io::JsonNode node(tree, "the checkpoint's provenance");
     if (const auto object = node.find("config")) object->members(), config = tree["config"].dump();
     directory = node.text("directory", "");
     if (const auto list = node.find("dtypes"))
@@ -80,13 +80,14 @@ struct Origin {
 
 class Export {
  public:
-  Export(const config::ModelConfig& model, const Origin& origin)
-      : architecture_(architecture_for(model, model_type(origin.config))), origin_(origin) {
+  Export(const config::ModelConfig& model, const Provenance& provenance)
+      : architecture_(architecture_for(model, model_type(provenance.config))),
+        provenance_(provenance) {
     for (const ExchangedTensor& t : architecture_.exchanged(model))
-      if (!t.optional || !origin.known || origin.dtypes.contains(t.name)) add(t);
-    for (const auto& [name, unread] : origin.dtypes)
-      if (!written_.contains(name) && !origin.unused.contains(name)) add_copy(name);
-    if (!origin.unused.empty()) keep();
+      if (!t.optional || !provenance.known || provenance.dtypes.contains(t.name)) add(t);
+    for (const auto& [name, unread] : provenance.dtypes)
+      if (!written_.contains(name) && !provenance.unused.contains(name)) add_copy(name);
+    if (!provenance.unused.empty()) keep();
   }
 
   // Shards of at most kShardBytes. Wider types come first, which keeps every tensor aligned.
@@ -108,19 +109,18 @@ class Export {
 
  private:
   void add(const ExchangedTensor& t) {
-    const auto type = origin_.dtypes.find(t.name);
-    const std::string dtype = type == origin_.dtypes.end() ? "F32" : type->second;
-    if (!origin_.unused.contains(t.name) && !is_weight_type(dtype))
-      throw Error(ExitCode::input, "the checkpoint's origin: tensor " + in_quotes(t.name) +
+    const auto type = provenance_.dtypes.find(t.name);
+    const std::string dtype = type == provenance_.dtypes.end() ? "F32" : type->second;
+    if (!provenance_.unused.contains(t.name) && !is_weight_type(dtype))
+      throw Error(ExitCode::input, "the checkpoint's provenance: tensor " + in_quotes(t.name) +
                                        " has type " + in_quotes(dtype) +
                                        "; expected F32, F16 or BF16");
     if (written_.emplace(t.name, Written{t, is_weight_type(dtype) ? dtype : "F32"}).second)
       order_.push_back(t.name);
   }
   void add_copy(const std::string& name) {
-    std::string original = architecture_.original_of(name);
-    while (!original.empty() && !written_.contains(original))
-      original = architecture_.original_of(original);
+    const std::string original = architecture_.original_in(
+        name, [&](const std::string& tensor) { return written_.contains(tensor); });
     if (original.empty()) return;  // the original directory has another architecture
     ExchangedTensor copy = written_.at(original).tensor;
     copy.name = name;
@@ -131,14 +131,14 @@ class Export {
   void keep() {
     std::set<std::string> found;
     std::error_code none;
-    for (const auto& e : fs::directory_iterator(origin_.directory, none)) try {
+    for (const auto& e : fs::directory_iterator(provenance_.directory, none)) try {
         if (e.path().extension() != ".safetensors") continue;
         const auto& reader =
             kept_.emplace_back(std::make_unique<io::SafetensorsReader>(e.path().string()));
         for (const auto& [theirs, info] : reader->tensors()) {
           const std::string name = architecture_.current_name(theirs);
-          const auto wanted = origin_.unused.find(name);
-          if (wanted == origin_.unused.end() ||
+          const auto wanted = provenance_.unused.find(name);
+          if (wanted == provenance_.unused.end() ||
               io::Checksum::of(reader->bytes(theirs)) != wanted->second ||
               !found.insert(name).second)
             continue;
@@ -147,16 +147,16 @@ class Export {
         }
       } catch (const Error&) {  // the file may be unrelated to the model
       }
-    for (const auto& [name, unread] : origin_.unused)
+    for (const auto& [name, unread] : provenance_.unused)
       if (!found.contains(name))
         std::fprintf(stderr,
                      "warning: %s: unused tensor '%s' of the original model is missing and will "
                      "not be exported\n",
-                     origin_.directory.c_str(), name.c_str());
+                     provenance_.directory.c_str(), name.c_str());
   }
 
   const Architecture& architecture_;
-  const Origin& origin_;
+  const Provenance& provenance_;
   std::map<std::string, Written> written_;
   std::vector<std::string> order_;
   std::vector<std::unique_ptr<io::SafetensorsReader>> kept_;
@@ -180,10 +180,10 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
                        const std::optional<tokenizer::SpecialIds>& ids,
                        const std::string& provenance, const std::string& beside,
                        const std::function<std::vector<float>(const std::string& part)>& part) {
-  Origin origin(provenance);
-  if (std::error_code none; !origin.directory.empty() && !fs::is_directory(origin.directory, none))
-    origin.directory = beside;
-  const Export whole(model, origin);
+  Provenance from(provenance);
+  if (std::error_code none; !from.directory.empty() && !fs::is_directory(from.directory, none))
+    from.directory = beside;
+  const Export whole(model, from);
   const auto shards = whole.shards();
   io::create_directories(dir);
   for (const auto& e : fs::directory_iterator(dir))
@@ -210,9 +210,9 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
   index["metadata"]["total_size"] = total;
   if (shards.size() > 1)
     io::replace_file(dir + "/model.safetensors.index.json", index.dump(2) + "\n");
-  io::replace_file(dir + "/config.json", huggingface_config(model, ids, origin.config));
-  if (std::error_code none; fs::is_directory(origin.directory, none))
-    copy_sidecars(origin.directory, dir);
+  io::replace_file(dir + "/config.json", huggingface_config(model, ids, from.config));
+  if (std::error_code none; fs::is_directory(from.directory, none))
+    copy_sidecars(from.directory, dir);
 }
 
 }  // namespace tfm::huggingface

@@ -32,10 +32,13 @@ bool computes(const config::ModelConfig& m) {
 
 void tensors(Table& t, const config::ModelConfig& m) { bart_like::tensors(t, m, false); }
 
-bool is_buffer(const std::string& tensor) {
-  return tensor == "model.shared.weight" ||  // where each stack has a table
-         tensor == "model.encoder.embed_positions.weight" ||
+bool is_sinusoid(const std::string& tensor) {
+  return tensor == "model.encoder.embed_positions.weight" ||
          tensor == "model.decoder.embed_positions.weight";
+}
+
+bool is_buffer(const std::string& tensor) {
+  return tensor == "model.shared.weight" || is_sinusoid(tensor);  // where each stack has a table
 }
 
 }  // namespace
@@ -50,6 +53,7 @@ Architecture marian() {
           .tensors = tensors,
           .original_of = bart_like::original_of,
           .is_buffer = is_buffer,
+          .is_sinusoid = is_sinusoid,
           .constant = "final_logits_bias"};
 }
 

@@ -1,6 +1,7 @@
 #include "huggingface/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "huggingface/config.h"
 #include "huggingface/sidecars.h"
 #include "io/json.h"
+#include "nn/positions.h"
 
 namespace tfm::huggingface {
 namespace {
@@ -26,6 +28,12 @@ void decode_as(const std::byte* from, std::int64_t step, std::int64_t count, flo
     std::memcpy(&value, from + i * step, sizeof value);
     to[i * to_step] = static_cast<float>(value);
   }
+}
+
+// `read` gets a value of the element type.
+template <class Read>
+void with_weight_type(const std::string& dtype, const Read& read) {
+  dtype == "F32" ? read(float{}) : dtype == "BF16" ? read(bf16{}) : read(f16{});
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -65,7 +73,10 @@ HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
   const io::JsonNode config(config_tree, dir + "/config.json");
   architecture_ = &architecture_of(config);
   architecture_->read(config);  // reports errors of config.json before weights are looked for
-  if (fs::exists(single) || !fs::exists(index)) {
+  const bool whole = fs::exists(single) || !fs::exists(index);
+  must_say(config, "transformers_weights",
+           whole ? "model.safetensors" : "model.safetensors.index.json");
+  if (whole) {
     refuse_pickles(dir);
     open("model.safetensors");
   } else {
@@ -132,14 +143,13 @@ void HuggingFaceModel::check_tensor(const ExchangedTensor& expected,
 
 void HuggingFaceModel::check_more(const std::string& name, const TensorLocation& place) {
   if (architecture_->is_buffer(name) || is_nothing(name)) return buffers_.push_back(name);
-  const std::string original = architecture_->original_of(name);
+  const std::string original = architecture_->original_in(
+      name, [&](const std::string& tensor) { return tensors_.contains(tensor); });
   if (original.empty())
     fail(place, " is unknown: a " + std::string(architecture_->name) +
                     " model of this configuration has no such tensor");
-  const auto found = tensors_.find(original);
-  if (found == tensors_.end()) return;
   copies_[name] = original;
-  if (!could_be_copies(place, found->second)) fail_copy(name);
+  if (!could_be_copies(place, tensors_.at(original))) fail_copy(name);
 }
 
 void HuggingFaceModel::fail_copy(const std::string& name) const {
@@ -179,6 +189,31 @@ void HuggingFaceModel::check(const config::ModelConfig& model) {
 void HuggingFaceModel::check_copies() const {
   for (const auto& [name, original] : copies_)
     if (!are_copies(tensors_.at(name), tensors_.at(original))) fail_copy(name);
+  for (const std::string& name : buffers_)
+    if (architecture_->is_sinusoid(name)) check_sinusoid(name);
+}
+
+void HuggingFaceModel::check_sinusoid(const std::string& name) const {
+  const TensorLocation& place = tensors_.at(name);
+  const std::int64_t length = model_.max_seq_len, width = model_.d_model;
+  check_tensor({.name = name, .shape = {length, width}}, place);
+  std::vector<float> found(static_cast<std::size_t>(length * width)), computed(found.size());
+  with_weight_type(info(place).dtype, [&]<class T>(T) {
+    decode_as<T>(bytes(place).data(), sizeof(T), std::ssize(found), found.data(), 1);
+  });
+  const bool halves = model_.sinusoid == config::Sinusoid::halves;
+  nn::sinusoidal_table(length, width, halves, computed.data());
+  // Twice the rounding of values of at most 1; in F32 that of angles of at most `length`.
+  const float most = info(place).dtype == "F32"   ? static_cast<float>(length + 1) * 0x1p-22f
+                     : info(place).dtype == "F16" ? 0x1p-11f
+                                                  : 0x1p-8f;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    if (!(std::abs(found[i] - computed[i]) <= most))
+      fail(place, " has " + std::to_string(found[i]) + " at [" +
+                      std::to_string(static_cast<std::int64_t>(i) / width) + ", " +
+                      std::to_string(static_cast<std::int64_t>(i) % width) +
+                      "]; expected the sinusoidal position " + std::to_string(computed[i]) +
+                      ", as other tables are not supported here");
 }
 
 std::optional<std::int64_t> HuggingFaceModel::elements(const std::string& part) const {
@@ -217,8 +252,7 @@ void HuggingFaceModel::read(const std::string& part, const PartRange& range, flo
       for (std::int64_t r = range.first_row; r < range.last_row; ++r)
         decode_as<T>(first + r * row, column, cols, out + (r - range.first_row) * cols, 1);
   };
-  const std::string& dtype = info(file).dtype;
-  dtype == "F32" ? decode(float{}) : dtype == "BF16" ? decode(bf16{}) : decode(f16{});
+  with_weight_type(info(file).dtype, decode);
 }
 
 std::vector<std::string> HuggingFaceModel::unused() const {

@@ -35,7 +35,8 @@ class HuggingFaceModel {
   // Checks the tensors against a model that differs from model() only in what config.json does not
   // decide (dropout, ...).
   void check(const config::ModelConfig& model);
-  // Reads the tied tensors: Error(input) if one is not a copy of its original.
+  // Reads the tied tensors and tables of sinusoidal positions: Error(input) if one is not a copy of
+  // its original, or what tfm computes.
   void check_copies() const;
   // The number of elements of a part; nullopt if no tensor holds it.
   std::optional<std::int64_t> elements(const std::string& part) const;
@@ -69,6 +70,7 @@ class HuggingFaceModel {
   void check_tensor(const ExchangedTensor& expected, const TensorLocation& place) const;
   bool is_nothing(const std::string& name) const;  // Architecture::constant, all zeros
   void check_more(const std::string& name, const TensorLocation& place);
+  void check_sinusoid(const std::string& name) const;
   [[noreturn]] void fail_copy(const std::string& name) const;
   [[noreturn]] void fail(const TensorLocation& place, const std::string& problem) const;
   // Buffers, and tensors in place of which an optional one is used.

@@ -21,8 +21,7 @@ std::vector<std::string> check_initial_weights(const std::string& path,
 
 struct InitialWeights {
   nn::WeightSource read;
-  // What checkpoints record about the origin (JSON; "{}": nothing).
-  std::string origin;
+  std::string provenance;  // what checkpoints record about it (JSON; "{}": nothing)
 };
 // Opens what verified_path() found. Reads the headers; of a Hugging Face directory also the tensors
 // that are tied or that the model does not use. Error(input) names a tensor that does not fit, or

@@ -21,7 +21,11 @@ TextFormat text_format(const nlohmann::json& config, const std::string& folder,
   TextFormat format;
   if (!config.is_null()) {
     const huggingface::GenerationRules rules = huggingface::generation_rules(config, folder);
-    format = {.end_ids = rules.end_ids, .banned_ids = rules.banned_ids, .ignored = rules.others};
+    format = {.start_id = rules.start_id,
+              .model_start = rules.model_start,
+              .end_ids = rules.end_ids,
+              .banned_ids = rules.banned_ids,
+              .ignored = rules.others};
   }
   auto end = tokenizer.end_of_document();
   if (!end) end = tokenizer.special_ids().end;
@@ -44,9 +48,9 @@ TextFormat text_format(const std::string& dir, const tokenizer::Tokenizer& token
   return format;
 }
 
-TextFormat text_format_of_run(const std::string& origin, const std::string& folder,
+TextFormat text_format_of_run(const std::string& provenance, const std::string& folder,
                               const tokenizer::Tokenizer& tokenizer) {
-  const nlohmann::json tree = io::parse_json(origin, "the origin of the weights");
+  const nlohmann::json tree = io::parse_json(provenance, "the provenance of the weights");
   return text_format(tree.value("config", nlohmann::json()), folder, tokenizer);
 }
 

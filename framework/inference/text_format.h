@@ -12,6 +12,9 @@ struct TextFormat {
   // Whether the tokenizer's special tokens enclose a text: true for models from Hugging Face, false
   // for those trained here, on the tokens of texts alone.
   bool special_tokens = false;
+  // Begins a translation, by such a model's generation settings, of a model that begins targets
+  // with model_start; -1: what begins targets.
+  std::int64_t start_id = -1, model_start = -1;
   // Each ends a text: the tokenizer's end, and eos_token_id of a model from Hugging Face.
   std::vector<std::int32_t> end_ids = {};
   // From such a model's generation settings: ids that no translation has, and settings that are not
@@ -26,9 +29,9 @@ struct TextFormat {
 
 // `dir`: a Hugging Face directory or one checkpoint.
 TextFormat text_format(const std::string& dir, const tokenizer::Tokenizer& tokenizer);
-// The format of a run: `origin` is what its checkpoints record about the origin of its weights,
+// The format of a run: `provenance` is what its checkpoints record about its first weights,
 // `folder` has that model's generation settings.
-TextFormat text_format_of_run(const std::string& origin, const std::string& folder,
+TextFormat text_format_of_run(const std::string& provenance, const std::string& folder,
                               const tokenizer::Tokenizer& tokenizer);
 
 // The folder in which tfm-convert keeps the tokenizer of an imported checkpoint.

@@ -20,8 +20,14 @@ std::int64_t sentences_of(const TranslatorOptions& o, std::int64_t longest) {
                                   kSentences);
 }
 
-// Maximum length of the translation of `source` tokens, end tokens included.
+std::int64_t start_of(const TextFormat& format, std::int64_t model_start) {
+  return format.start_id >= 0 && format.model_start == model_start ? format.start_id : model_start;
+}
+
+// Maximum length of the translation of `source` tokens, end tokens included. Relative positions
+// have no last one: the length that is asked for counts.
 std::int64_t limit(const TranslatorOptions& o, const config::ModelConfig& m, std::int64_t source) {
+  if (o.max_tokens > 0 && m.position == config::Position::relative) return o.max_tokens;
   return std::min(o.max_tokens > 0 ? o.max_tokens : 2 * source + 50, m.max_seq_len);
 }
 
@@ -32,7 +38,8 @@ nn::BatchShape shape_of(const TranslatorOptions& o, const config::ModelConfig& m
           .length = 1,
           .source_length = std::min(bucket(longest), m.max_seq_len),
           .right_padded = true,
-          .capacity = std::min(bucket(limit(o, m, longest)), m.max_seq_len),
+          .capacity =
+              std::min(bucket(limit(o, m, longest)), std::max(limit(o, m, longest), m.max_seq_len)),
           .beams = o.beams};
 }
 
@@ -80,7 +87,7 @@ Translator::Translator(const nn::Model& model, const config::ModelConfig& config
       weights_(weights),
       tokenizer_(tokenizer),
       options_(options),
-      special_(data::sentence_ids(tokenizer, config.decoder_start)),
+      special_(data::sentence_ids(tokenizer, start_of(options.format, config.decoder_start))),
       memory_(memory) {
   data::check_known(std::max(special_.begin, special_.end), config.vocab_size, "the tokenizer");
 }

@@ -16,7 +16,8 @@ struct TranslatorOptions {
   TextFormat format = {};
   std::int64_t beams = 1;
   double length_penalty = 1;  // as in BeamOptions
-  // Tokens of a translation, with its end; 0: twice its source's and 50. At most model.max_seq_len.
+  // Tokens of a translation, with its end; 0: twice its source's and 50. At most model.max_seq_len,
+  // unless positions are relative and it is set.
   std::int64_t max_tokens = 0;
 };
 // The options for translating the validation data.

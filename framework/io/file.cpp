@@ -132,9 +132,8 @@ constexpr std::size_t buffer_bytes = 1 << 20;
 std::string hex_of(XXH128_hash_t hash) {
   XXH128_canonical_t bytes;
   XXH128_canonicalFromHash(&bytes, hash);
-  static constexpr char digits[] = "0123456789abcdef";
   std::string text;
-  for (unsigned char b : bytes.digest) text += {digits[b >> 4], digits[b & 15]};
+  for (unsigned char b : bytes.digest) text += hex_digits(b);
   return text;
 }
 

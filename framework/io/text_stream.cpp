@@ -69,23 +69,14 @@ constexpr Signature signatures[] = {
 // The first four bytes of llm.c's token files (data/token_format.h) and of Megatron's index.
 constexpr std::string_view token_files[] = {"\x88\xD8\x34\x01"sv, "\xA1\xD9\x34\x01"sv,
                                             "MMIDIDX\0"sv};
+constexpr std::string_view use_of_tokens =
+    "; token files are read by sources with type: tokens and, where no text is beside them, with "
+    "type: mlm and type: span_corruption";
 
 bool is_bzip2(std::string_view head) {  // more than "BZh", which a text may begin with
   return head.size() >= 10 && head[3] >= '1' && head[3] <= '9' &&
          (head.substr(4, 6) == "\x31\x41\x59\x26\x53\x59"sv ||
           head.substr(4, 6) == "\x17\x72\x45\x38\x50\x90"sv);
-}
-
-std::string shell_quoted(std::string_view word) {
-  const auto plain = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-           "/._-+,:@%="sv.find(c) != std::string_view::npos;
-  };
-  if (!word.empty() && word[0] != '-' && std::all_of(word.begin(), word.end(), plain))
-    return std::string(word);
-  std::string out = "'";
-  for (char c : word) c == '\'' ? out.append("'\\''") : out.append(1, c);
-  return out + "'";
 }
 
 std::string command_for(std::string_view command, const std::string& path) {
@@ -123,7 +114,8 @@ std::string_view without_compression(std::string_view name) {
 
 std::string not_text(std::string_view head, const std::string& path) {
   for (const std::string_view magic : token_files)
-    if (head.starts_with(magic)) return "is a token file; expected text; read it with type: tokens";
+    if (head.starts_with(magic))
+      return "is a token file; expected UTF-8 text" + std::string(use_of_tokens);
   for (const Signature& s : signatures) {
     if (head.substr(std::min(s.at, head.size()), s.bytes.size()) != s.bytes) continue;
     if (s.bytes == "BZh" && !is_bzip2(head)) continue;
@@ -133,7 +125,7 @@ std::string not_text(std::string_view head, const std::string& path) {
   if (const auto nul = head.find('\0'); nul != head.npos) {
     const bool tokens = path.ends_with(".bin");
     return "is binary (byte " + std::to_string(nul) + " is NUL); expected UTF-8 text" +
-           (tokens ? "; read token files with type: tokens" : "");
+           std::string(tokens ? use_of_tokens : "");
   }
   const auto first = head.find_first_not_of(" \t\r\n");
   if (without_compression(path).ends_with(".json") && first != head.npos &&

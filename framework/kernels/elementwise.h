@@ -39,12 +39,6 @@ struct ColumnSumArgs {                          // y (cols) = sum over rows of x
   bool accumulate = false;
 };
 template <class From, class To>
-struct ConvertArgs {
-  std::int64_t n = 0;
-  const From* x = nullptr;
-  To* y = nullptr;
-};
-template <class From, class To>
 struct ConvertRowsArgs {  // strided as in CopyRowsArgs
   std::int64_t rows = 0, cols = 0;
   const From* x = nullptr;
@@ -65,8 +59,6 @@ void copy(cpu::Stream&, const CopyArgs<T>&);  // y (+)= scale * x
 template <class T>
 void copy_rows(cpu::Stream&, const CopyRowsArgs<T>&);
 template <class From, class To>
-void convert(cpu::Stream&, const ConvertArgs<From, To>&);  // float to 16 bits and back
-template <class From, class To>
 void convert_rows(cpu::Stream&, const ConvertRowsArgs<From, To>&);  // T to Accum<T> and back
 template <class T>
 void fill(cpu::Stream&, const FillArgs<T>&);
@@ -78,8 +70,6 @@ template <class T>
 void copy(cuda::Stream&, const CopyArgs<T>&);
 template <class T>
 void copy_rows(cuda::Stream&, const CopyRowsArgs<T>&);
-template <class From, class To>
-void convert(cuda::Stream&, const ConvertArgs<From, To>&);
 template <class From, class To>
 void convert_rows(cuda::Stream&, const ConvertRowsArgs<From, To>&);
 template <class T>

@@ -182,9 +182,9 @@ CrossAttention::CrossAttention(Context& c, const std::string& name, Options opti
       output_(c, {{name + ".output", options.width}}, options.heads * options.head_size,
               {Placement::shard_columns, options.bias, options.output_std}) {}
 
-graph::Value CrossAttention::keys_values(graph::Recorder& r, graph::Value memory) const {
+graph::Value CrossAttention::keys_values(graph::Recorder& r, graph::Value encoder_states) const {
   const graph::Recorder::Named scope(r, name_);
-  const graph::Value kv = kv_(r, memory);
+  const graph::Value kv = kv_(r, encoder_states);
   return key_norm_ ? (*key_norm_)(r, kv, {div_exact(options_.kv_heads, context_.shards)}) : kv;
 }
 

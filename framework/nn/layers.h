@@ -141,9 +141,9 @@ class CrossAttention {
     double scale = 1, dropout = 0, output_std = 0.02;
   };
   CrossAttention(Context& c, const std::string& name, Options options);
-  // Keys and values (source tokens, 2 KV D) of `memory` (source tokens, encoder_width), which has
-  // entered the tensor-parallel region, once for all layers.
-  graph::Value keys_values(graph::Recorder& r, graph::Value memory) const;
+  // Keys and values (source tokens, 2 KV D) of `encoder_states` (source tokens, encoder_width),
+  // which has entered the tensor-parallel region, once for all layers.
+  graph::Value keys_values(graph::Recorder& r, graph::Value encoder_states) const;
   // x and the result are as those of SelfAttention.
   graph::Value operator()(graph::Recorder& r, graph::Value x, graph::Value keys_values,
                           const Rows& target, const Rows& source, bool training,

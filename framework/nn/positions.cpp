@@ -30,17 +30,17 @@ std::vector<std::int32_t> relative_buckets(std::int64_t queries, std::int64_t ke
   const std::int64_t of_sign = bidirectional ? buckets / 2 : buckets, exact = of_sign / 2;
   TFM_CHECK(exact > 0 && max_distance > exact,
             std::to_string(buckets) + " buckets cannot reach " + std::to_string(max_distance));
+  const auto whole =
+      static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact)));
   std::vector<std::int32_t> out;
   for (std::int64_t distance = 1 - queries; distance < keys; ++distance) {
     const std::int64_t n =
         bidirectional ? std::abs(distance) : std::max<std::int64_t>(-distance, 0);
     std::int64_t bucket = n;
-    if (n >= exact) {
-      const double part = std::log(static_cast<double>(n) / static_cast<double>(exact)) /
-                          std::log(static_cast<double>(max_distance) / static_cast<double>(exact));
-      bucket =
-          std::min(exact + static_cast<std::int64_t>(part * static_cast<double>(of_sign - exact)),
-                   of_sign - 1);
+    if (n >= exact) {  // in fp32, as T5 rounds where a bucket ends
+      const float part = std::log(static_cast<float>(n) / static_cast<float>(exact)) / whole *
+                         static_cast<float>(of_sign - exact);
+      bucket = std::min(exact + static_cast<std::int64_t>(part), of_sign - 1);
     }
     out.push_back(
         static_cast<std::int32_t>(bucket + (bidirectional && distance > 0 ? of_sign : 0)));

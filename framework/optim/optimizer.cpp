@@ -128,11 +128,11 @@ std::vector<Tensor> Optimizer::of_buckets(void* flat, DType type, bool sharded) 
   return all;
 }
 
-std::vector<Tensor> Optimizer::bucket_gradients(const Flat& flat) const {
+std::vector<Tensor> Optimizer::bucket_gradients(const FlatBuffers& flat) const {
   return of_buckets(flat.gradients, accum_type(dtype_), flat.sharded.gradients);
 }
 
-std::vector<Tensor> Optimizer::bucket_parameters(const Flat& flat) const {
+std::vector<Tensor> Optimizer::bucket_parameters(const FlatBuffers& flat) const {
   return of_buckets(flat.parameters, dtype_, flat.sharded.parameters);
 }
 
@@ -143,8 +143,8 @@ UpdateNumbers Optimizer::numbers(std::int64_t update, double lr) const {
   return n;
 }
 
-void Optimizer::measure(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
-                        StepOutcome* outcome) const {
+void Optimizer::measure(device::AnyStream stream, const FlatBuffers& flat,
+                        const StepNumbers* numbers, StepOutcome* outcome) const {
   device::on(stream, [&](auto& s) {
     with_accum(accum_type(dtype_), [&]<class T>() {
       kernels::square_sum(s, kernels::SquareSumArgs<T>{static_cast<const T*>(flat.gradients),
@@ -156,8 +156,8 @@ void Optimizer::measure(device::AnyStream stream, const Flat& flat, const StepNu
   });
 }
 
-void Optimizer::update(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
-                       const StepOutcome* outcome) const {
+void Optimizer::update(device::AnyStream stream, const FlatBuffers& flat,
+                       const StepNumbers* numbers, const StepOutcome* outcome) const {
   comm::Calls calls(tensors_, update_calls_);
   options_.rule->update(
       {stream, dtype_, flat, numbers, outcome, shards_, *parameters_, tensors_, &calls});
@@ -165,7 +165,7 @@ void Optimizer::update(device::AnyStream stream, const Flat& flat, const StepNum
   calls.finish();
 }
 
-void Optimizer::gather(const Flat& flat) const {
+void Optimizer::gather(const FlatBuffers& flat) const {
   comm::Calls calls(tensors_, gather_calls_);
   for (const Bucket& b : buckets_)
     if (gathered_by_step(b, *parameters_, options_.zero)) {
@@ -175,14 +175,14 @@ void Optimizer::gather(const Flat& flat) const {
   calls.finish();
 }
 
-void Optimizer::spread(const Flat& flat) const {
+void Optimizer::spread(const FlatBuffers& flat) const {
   gather(flat);
   comm::Calls calls(tensors_, lend_calls_);
   lend(calls, flat);
   calls.finish();
 }
 
-Tensor Optimizer::whole(const Flat& flat, const Bucket& bucket) const {
+Tensor Optimizer::whole(const FlatBuffers& flat, const Bucket& bucket) const {
   if (!flat.sharded.parameters) return range(flat.parameters, dtype_, bucket.begin, bucket.end);
   std::int64_t at = 0;
   for (const Bucket& b : buckets_) {
@@ -192,7 +192,7 @@ Tensor Optimizer::whole(const Flat& flat, const Bucket& bucket) const {
   return range(flat.lent_parameters, dtype_, at, at + bucket.end - bucket.begin);
 }
 
-Tensor Optimizer::lent(const Flat& flat, int i) const {
+Tensor Optimizer::lent(const FlatBuffers& flat, int i) const {
   if (!flat.sharded.parameters || parameters_->borrowed(i)) return parameter(flat, i);
   const auto bucket = std::ranges::find_if(
       buckets_, [&](const Bucket& b) { return std::ranges::count(b.parameters, i) > 0; });
@@ -203,7 +203,7 @@ Tensor Optimizer::lent(const Flat& flat, int i) const {
 
 // A send reads its memory until it is received. That memory is the parameters, which stay unchanged
 // until complete_sends() has returned.
-void Optimizer::lend(comm::Calls& calls, const Flat& flat) const {
+void Optimizer::lend(comm::Calls& calls, const FlatBuffers& flat) const {
   std::int64_t state = 0;  // elements of shares so far
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share_of(b, mesh_);
@@ -216,24 +216,24 @@ void Optimizer::lend(comm::Calls& calls, const Flat& flat) const {
   comm::complete_sends(tensors_);
 }
 
-Tensor Optimizer::parameter(const Flat& flat, int i) const {
+Tensor Optimizer::parameter(const FlatBuffers& flat, int i) const {
   return parameters_->view(i, parameters_->borrowed(i) ? flat.borrowed_parameters : flat.parameters,
                            dtype_);
 }
 
-Tensor Optimizer::gradient(const Flat& flat, int i) const {
+Tensor Optimizer::gradient(const FlatBuffers& flat, int i) const {
   return parameters_->view(i, parameters_->borrowed(i) ? flat.borrowed_gradients : flat.gradients,
                            accum_type(dtype_));
 }
 
-void Optimizer::gather_into(const Flat& flat, void* parameters) const {
+void Optimizer::gather_into(const FlatBuffers& flat, void* parameters) const {
   const std::vector<Tensor> shares = bucket_parameters(flat);
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     tensors_.group(buckets_[b].shared)
         .all_gather(shares[b], range(parameters, dtype_, buckets_[b].begin, buckets_[b].end));
 }
 
-void Optimizer::get_weights(device::AnyStream stream, const Flat& flat, const StateRange& r,
+void Optimizer::get_weights(device::AnyStream stream, const FlatBuffers& flat, const StateRange& r,
                             std::int64_t first, std::int64_t count, void* to) const {
   const auto n = static_cast<std::size_t>(count);
   const auto download = [&]<class Q>(Q* host, const Q* memory) {
@@ -256,7 +256,7 @@ void Optimizer::get_weights(device::AnyStream stream, const Flat& flat, const St
   });
 }
 
-void Optimizer::set_weights(device::AnyStream stream, const Flat& flat, const StateRange& r,
+void Optimizer::set_weights(device::AnyStream stream, const FlatBuffers& flat, const StateRange& r,
                             std::int64_t first, std::int64_t count, const void* from,
                             std::byte* staging) const {
   const auto upload = [&]<class Q>(Q* memory, const Q* host) {
@@ -284,7 +284,7 @@ void Optimizer::set_weights(device::AnyStream stream, const Flat& flat, const St
   });
 }
 
-std::vector<std::span<std::byte>> Optimizer::weight_memory(const Flat& flat,
+std::vector<std::span<std::byte>> Optimizer::weight_memory(const FlatBuffers& flat,
                                                            const StateRange& r) const {
   const auto bytes = [&](auto* memory) {
     return std::as_writable_bytes(std::span(memory, static_cast<std::size_t>(r.end - r.begin)));
@@ -300,7 +300,7 @@ std::vector<std::span<std::byte>> Optimizer::weight_memory(const Flat& flat,
   });
 }
 
-void Optimizer::swap_average(device::AnyStream stream, const Flat& flat) const {
+void Optimizer::swap_average(device::AnyStream stream, const FlatBuffers& flat) const {
   if (!flat.average) return;
   with_float(dtype_, [&]<class P>() {
     device::on(stream, [&](auto& s) {

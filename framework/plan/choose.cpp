@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/strings.h"
 #include "plan/layouts.h"
 #include "plan/prediction.h"
 #include "plan/rank_plans.h"
@@ -39,8 +40,7 @@ struct Candidate {
   double seconds = 0;       // of a step, without what fills up its last micro-batch
 
   std::string recompute_text() const {
-    const std::string blocks = layers == 1 ? " block" : " blocks";
-    return config::word(recompute) + (layers > 0 ? " in " + std::to_string(layers) + blocks : "");
+    return config::word(recompute) + (layers > 0 ? " in " + counted(layers, "block") : "");
   }
   std::string size_text() const { return std::to_string(size) + (tokens ? " tokens" : ""); }
   double saves(const Candidate& instead_of) const { return 1 - seconds / instead_of.seconds; }

@@ -24,13 +24,13 @@ std::int64_t activation_bytes(const StepPlan& p) {
   return std::max(most, rule_memory(p));
 }
 
-optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
+optim::FlatBuffers lay_out_flat(const StepPlan& p, device::Arena& arena) {
   const optim::OptimizerOptions options = optimizer_of(p);
   const nn::ParameterSet& parameters = p.model().parameters();
   const auto accum_bytes = size_of(accum_type(p.dtype));
   const optim::ShardLayout& shards = p.shards();
   const std::int64_t owned = shards.elements * accum_bytes;
-  optim::Optimizer::Flat flat{};
+  optim::FlatBuffers flat{};
   flat.sharded = options.sharded;
   const auto elements = [&](bool sharded) {
     return sharded ? shards.elements : parameters.flat_elements();

@@ -16,7 +16,7 @@ inline constexpr const char* kBatch = "batch";
 inline constexpr const char* kConstants = "constants";
 
 struct RunMemory {
-  optim::Optimizer::Flat flat{};
+  optim::FlatBuffers flat{};
   std::span<std::byte> activations;          // of one program at a time, or of the update
   std::map<std::string, std::byte*> leaves;  // by name: inputs of a micro-batch, and constants
   StepNumbers* numbers = nullptr;

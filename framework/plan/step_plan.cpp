@@ -255,9 +255,8 @@ std::vector<comm::CollectiveCall> sums_of_step(const config::Config& config,
                                                const comm::Layout& layout,
                                                std::int64_t objectives) {
   using enum comm::Collective;
-  const comm::AxisSet axes = nn::loss_axes(layout);
-  std::vector<comm::CollectiveCall> all{{all_reduce_sum, axes, 8 * objectives}};
-  if (packs_rows(config)) all.push_back({all_reduce_max, axes, 8 * objectives});
+  std::vector<comm::CollectiveCall> all{over_objectives(all_reduce_sum, layout, objectives)};
+  if (packs_rows(config)) all.push_back(over_objectives(all_reduce_max, layout, objectives));
   all.push_back(optim::sum_of_norm());
   all.push_back(all.front());
   return all;
@@ -266,7 +265,7 @@ std::vector<comm::CollectiveCall> sums_of_step(const config::Config& config,
 std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) const {
   std::vector<comm::CollectiveCall> all;
   all.push_back(sum_of_objectives());  // labels
-  if (packs_rows()) all.push_back(most_labels());
+  if (packs_rows(config)) all.push_back(most_labels());
   for (const Pass& pass : shape.passes)
     std::ranges::copy(
         shape.train_program.collectives({pass.micro_batch == 0, pass.last}, pass.section),

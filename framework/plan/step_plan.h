@@ -45,6 +45,11 @@ bool packs_rows(const config::Config& config);
 // which makes all stages bit-equal.
 bool sums_every_run(const config::Config& config, std::int64_t micro_batches);
 
+// A reduction of one number for each objective over all ranks that have losses.
+inline comm::CollectiveCall over_objectives(comm::Collective kind, const comm::Layout& layout,
+                                            std::int64_t objectives) {
+  return {kind, nn::loss_axes(layout), 8 * objectives};
+}
 // The collectives of a step besides those of its program and its update, in order: the sum of the
 // labels, the most labels of a micro-batch if rows are packed, the norm, the sum of the losses.
 std::vector<comm::CollectiveCall> sums_of_step(const config::Config& config,
@@ -80,11 +85,10 @@ struct StepPlan {
   std::int64_t objectives() const { return std::ssize(largest().training.losses); }
   // The sum over ranks of the objectives' labels, and of their losses.
   comm::CollectiveCall sum_of_objectives() const {
-    return {comm::Collective::all_reduce_sum, nn::loss_axes(mesh.layout), 8 * objectives()};
+    return over_objectives(comm::Collective::all_reduce_sum, mesh.layout, objectives());
   }
-  bool packs_rows() const { return plan::packs_rows(config); }
   comm::CollectiveCall most_labels() const {
-    return {comm::Collective::all_reduce_max, nn::loss_axes(mesh.layout), 8 * objectives()};
+    return over_objectives(comm::Collective::all_reduce_max, mesh.layout, objectives());
   }
   std::vector<comm::CollectiveCall> sums() const {
     return sums_of_step(config, mesh.layout, objectives());

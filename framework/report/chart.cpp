@@ -188,14 +188,14 @@ std::string draw(const LineChart& chart) {
   std::string lines, markers, marks;
   for (const Line& line : chart.lines) {
     const std::string style = "s" + std::to_string(line.style);
-    if (line.kind == Line::Kind::markers || line.series.finite() == 1) {
-      for (std::size_t i = 0; i < line.series.x.size(); ++i)
-        if (std::isfinite(line.series.y[i]) && !(f.log_y && line.series.y[i] <= 0))
-          markers += marker(f.x(line.series.x[i]), f.y(line.series.y[i]), line.style);
-    }
-    if (line.series.finite() < 2) continue;
-    const bool filled = line.kind == Line::Kind::filled;
     const Series shown = min_max(line.series, kColumns);
+    if (line.kind == Line::Kind::markers || shown.finite() == 1) {
+      for (std::size_t i = 0; i < shown.x.size(); ++i)
+        if (std::isfinite(shown.y[i]) && !(f.log_y && shown.y[i] <= 0))
+          markers += marker(f.x(shown.x[i]), f.y(shown.y[i]), line.style);
+    }
+    if (shown.finite() < 2) continue;
+    const bool filled = line.kind == Line::Kind::filled;
     if (filled)
       lines += "<path class=\"area " + style + "\" d=\"" + path_of(shown, f, true) + "\"/>";
     lines += "<path class=\"l " + style +

@@ -33,9 +33,7 @@ std::string words_table(std::string html) {
 std::string parts_figure(const Runs& runs, const std::string& title, const std::string& about,
                          Unit unit, const std::vector<std::string>& categories,
                          const std::function<double(const Run&, const std::string&)>& value) {
-  std::string id = "fig-";
-  for (const char c : title) id += std::isalnum(static_cast<unsigned char>(c)) ? c : '-';
-  BarChart chart{.id = id, .title = title};
+  BarChart chart{.id = id_of(title), .title = title};
   std::vector<std::string> header{"part"};
   Rows rows;
   for (const std::string& c : categories) rows.push_back({c});
@@ -45,7 +43,7 @@ std::string parts_figure(const Runs& runs, const std::string& title, const std::
     double sum = 0;
     for (std::size_t c = 0; c < categories.size(); ++c) {
       const double v = value(runs[i], categories[c]);
-      bar.segments.push_back({static_cast<int>(c % kStyles), std::max(v, 0.0)});
+      bar.segments.push_back({style_of(c), std::max(v, 0.0)});
       rows[c].push_back(text_of(v, unit));
       sum += v;
     }
@@ -60,8 +58,8 @@ std::string parts_figure(const Runs& runs, const std::string& title, const std::
   }
   for (std::size_t c = 0; c < categories.size(); ++c)
     if (std::ranges::any_of(chart.bars, [&](const Bar& b) { return b.segments[c].value > 0; }))
-      chart.categories.push_back({static_cast<int>(c % kStyles),
-                                  categories[c] + (runs.size() == 1 ? " " + rows[c].back() : "")});
+      chart.categories.push_back(
+          {style_of(c), categories[c] + (runs.size() == 1 ? " " + rows[c].back() : "")});
   return figure(title, about, draw(chart), table(title, header, rows));
 }
 
@@ -167,12 +165,7 @@ std::string phases(const Runs& runs) {
   if (names.empty()) return "";
   const auto mean = [](const Run& run, const std::string& name) {
     const auto at = run.phases.find(name);
-    if (at == run.phases.end()) return 0.0;
-    const Series& s = at->second;
-    const std::size_t skip = s.y.size() > 1 ? 1 : 0;
-    double sum = 0;
-    for (std::size_t i = skip; i < s.y.size(); ++i) sum += s.y[i];
-    return sum / static_cast<double>(s.y.size() - skip);
+    return at == run.phases.end() ? 0.0 : mean_after_first(at->second);
   };
   return "<div class=\"figures\">" +
          parts_figure(runs, "Time of a step by phase",
@@ -214,7 +207,7 @@ std::string memory(const Runs& runs) {
     chart.description += label(runs, i) + ": at most " + rows.back()[2] + ", at " + rows.back()[3] +
                          " of the step. ";
     chart.lines.push_back({.label = runs.size() > 1 ? label(runs, i) : "",
-                           .style = static_cast<int>(i % kStyles),
+                           .style = style_of(i),
                            .series = s,
                            .kind = runs.size() == 1 ? Line::Kind::filled : Line::Kind::line,
                            .tag = letter(runs, i)});
@@ -263,7 +256,7 @@ std::string collectives(const Runs& runs) {
       double sum = 0;
       for (const CollectiveTotal& c : runs[i].collectives)
         if (c.axis == order[a]) sum += static_cast<double>(c.bytes * c.count);
-      bar.segments.push_back({static_cast<int>(a % kStyles), sum});
+      bar.segments.push_back({style_of(a), sum});
       all += sum;
       chart.description +=
           label(runs, i) + ", " + order[a] + ": " + text_of(sum, Unit::bytes) + ". ";
@@ -272,7 +265,7 @@ std::string collectives(const Runs& runs) {
     if (all > 0) chart.bars.push_back(bar);
   }
   for (std::size_t a = 0; a < order.size(); ++a)
-    chart.categories.push_back({static_cast<int>(a % kStyles), order[a] + " axis"});
+    chart.categories.push_back({style_of(a), order[a] + " axis"});
   return "<div class=\"figures\">" +
          figure("Collectives of a step by axis",
                 "Bytes of the whole tensors that are exchanged, as planned.", draw(chart),

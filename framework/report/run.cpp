@@ -82,7 +82,7 @@ class Reader {
     else if (event == "eval")
       add_evaluation(line);
     else if (event == "checkpoint")
-      ++run_.checkpoints, add_seconds("checkpoints", line);
+      add_seconds("checkpoints", line);
     else if (event == "end")
       run_.end = text_of(line, "reason").empty() ? "steps" : text_of(line, "reason");
     any_ = true;
@@ -201,12 +201,13 @@ Run read_run(const std::string& path) {
   Run run;
   run.path = path;
   run.name = name_of(directory ? fs::path(path) : file.parent_path());
-  if (directory) run.scaling = read_scaling(path, run.notes);
+  if (directory) read_scaling(path, run);
   if (!fs::is_regular_file(file, error) && !run.scaling.empty()) return run;
   if (directory && !fs::exists(file, error))
     throw Error(ExitCode::input, path +
                                      ": has no metrics.jsonl; expected the directory in which a "
                                      "run wrote it (metrics.jsonl=DIR/metrics.jsonl)");
+  run.files.push_back(file.string());
   const io::MappedFile mapped(file.string());
   Reader reader(run);
   reader.read({reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()});

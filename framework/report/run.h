@@ -51,11 +51,12 @@ struct Run {
   std::map<std::string, Series> phases;           // seconds by phase of a step
   std::map<std::string, Series> evaluations;      // by metric
   std::map<std::string, double> seconds_outside;  // outside of steps: evaluation, checkpoints
-  std::int64_t checkpoints = 0, last_step = 0, log_every = 1;
+  std::int64_t last_step = 0, log_every = 1;
   std::int64_t nonfinite = 0;  // logged steps without a finite loss
   std::string end;             // why it ended; empty: running or killed
   std::vector<ScalingPoint> scaling;
   std::vector<std::string> notes;  // about damaged input
+  std::vector<std::string> files;  // that were read
 
   const Series& step(const std::string& metric) const;
   double last(const std::string& metric) const;  // last finite value; NaN: there is none

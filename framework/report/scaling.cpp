@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/strings.h"
 #include "io/file.h"
 
 namespace tfm::report {
@@ -87,8 +88,7 @@ std::optional<ScalingPoint> point_of(const Row& row) {
 
 }  // namespace
 
-std::vector<ScalingPoint> read_scaling(const std::string& directory,
-                                       std::vector<std::string>& notes) {
+void read_scaling(const std::string& directory, Run& run) {
   std::error_code error;
   std::vector<fs::path> files;
   for (const fs::directory_entry& e : fs::directory_iterator(directory, error))
@@ -97,8 +97,9 @@ std::vector<ScalingPoint> read_scaling(const std::string& directory,
                                                   e.file_size(error) <= kLargest)
       files.push_back(e.path());
   std::ranges::sort(files);
-  std::vector<ScalingPoint> points;
+  std::vector<ScalingPoint>& points = run.scaling;
   for (const fs::path& file : files) {
+    run.files.push_back(file.string());
     const std::string text = io::read_whole_file(file.string(), kLargest);
     const std::vector<Row> rows =
         file.extension() == ".csv" ? rows_of_csv(text) : rows_of_json(text);
@@ -120,13 +121,11 @@ std::vector<ScalingPoint> read_scaling(const std::string& directory,
         points.push_back(*point);
     }
     if (left_out > 0)
-      notes.push_back(file.filename().string() + ": " + std::to_string(left_out) +
-                      (left_out == 1 ? " row" : " rows") +
-                      " without numbers of ranks and tokens per second skipped");
+      run.notes.push_back(file.filename().string() + ": " + counted(left_out, "row") +
+                          " without numbers of ranks and tokens per second skipped");
   }
   std::ranges::stable_sort(points, {},
                            [](const ScalingPoint& p) { return std::pair(p.mode, p.ranks); });
-  return points;
 }
 
 }  // namespace tfm::report

@@ -4,9 +4,8 @@
 
 namespace tfm::report {
 
-// The points of all *.json and *.csv files of the directory whose rows have `ranks` and
+// Adds the points of all *.json and *.csv files of the directory whose rows have `ranks` and
 // `tokens_per_second`; other files are ignored. Damaged rows are skipped with a note.
-std::vector<ScalingPoint> read_scaling(const std::string& directory,
-                                       std::vector<std::string>& notes);
+void read_scaling(const std::string& directory, Run& run);
 
 }  // namespace tfm::report

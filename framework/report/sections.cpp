@@ -12,14 +12,6 @@ namespace {
 
 constexpr std::size_t kTableRows = 60;
 
-int style_of(std::size_t run) { return static_cast<int>(run % kStyles); }
-
-std::string id_of(const std::string& title) {
-  std::string id = "fig-";
-  for (const char c : title) id += std::isalnum(static_cast<unsigned char>(c)) ? c : '-';
-  return id;
-}
-
 std::string value_text(double value) {
   return std::isfinite(value) ? number_text(static_cast<float>(value)) : "n/a";
 }
@@ -143,14 +135,6 @@ std::string metric_figure(const Runs& runs, const MetricFigure& f,
                 steps_table(f.title, columns));
 }
 
-double mean_after_first(const Series& s) {
-  double sum = 0;
-  std::size_t count = 0;
-  for (std::size_t i = s.y.size() > 1 ? 1 : 0; i < s.y.size(); ++i)
-    if (std::isfinite(s.y[i])) sum += s.y[i], ++count;
-  return count ? sum / static_cast<double>(count) : NAN;
-}
-
 bool spans_decades(const Runs& runs, const std::string& metric) {
   double low = INFINITY, high = 0;
   for (const Run& run : runs)
@@ -160,6 +144,20 @@ bool spans_decades(const Runs& runs, const std::string& metric) {
 }
 
 }  // namespace
+
+std::string id_of(const std::string& title) {
+  std::string id = "fig-";
+  for (const char c : title) id += std::isalnum(static_cast<unsigned char>(c)) ? c : '-';
+  return id;
+}
+
+double mean_after_first(const Series& s) {
+  double sum = 0;
+  std::size_t count = 0;
+  for (std::size_t i = s.y.size() > 1 ? 1 : 0; i < s.y.size(); ++i)
+    if (std::isfinite(s.y[i])) sum += s.y[i], ++count;
+  return count ? sum / static_cast<double>(count) : NAN;
+}
 
 std::string letter(const Runs& runs, std::size_t i) {
   if (runs.size() == 1) return "";

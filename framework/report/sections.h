@@ -13,6 +13,9 @@ using Rows = std::vector<std::vector<std::string>>;
 // "A", "B", ...; empty if there is one run.
 std::string letter(const Runs& runs, std::size_t i);
 std::string label(const Runs& runs, std::size_t i);  // "A: name"
+inline int style_of(std::size_t i) { return static_cast<int>(i % kStyles); }
+std::string id_of(const std::string& title);  // of a picture
+double mean_after_first(const Series& s);     // of finite values; NaN: none
 
 std::string table(const std::string& caption, const std::vector<std::string>& header,
                   const Rows& rows);

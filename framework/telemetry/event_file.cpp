@@ -53,8 +53,6 @@ long long time_of_name(const std::string& directory) {
   return time;
 }
 
-}  // namespace
-
 std::uint32_t crc32c(std::string_view bytes) {
   static const auto table = [] {
     std::array<std::uint32_t, 256> t{};
@@ -69,6 +67,7 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~sum;
 }
 
+// `bytes` as a frame.
 std::string tf_record(std::string_view bytes) {
   const auto little = [](std::uint64_t value, int size) {
     std::string text;
@@ -82,6 +81,8 @@ std::string tf_record(std::string_view bytes) {
   const std::string length = little(bytes.size(), 8);
   return length + masked(length) + std::string(bytes) + masked(bytes);
 }
+
+}  // namespace
 
 EventFile::EventFile(const std::string& directory, std::int64_t first_step) {
   std::error_code error;

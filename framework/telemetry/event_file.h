@@ -9,9 +9,6 @@
 
 namespace tfm::telemetry {
 
-std::uint32_t crc32c(std::string_view bytes);
-std::string tf_record(std::string_view bytes);  // `bytes` as a frame
-
 using Scalar = std::pair<std::string, double>;  // tag and value
 
 class EventFile {

@@ -26,7 +26,7 @@ std::string json_text(std::string_view text) {
 }
 
 template <class T>
-std::string number_text(T value) {
+std::string shortest(T value) {
   char text[64];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
   return {text, end};
@@ -62,14 +62,11 @@ MetricsLine& MetricsLine::add_json(std::string_view key, std::string_view json) 
   body_.append(json_text(key)).append(":").append(json);
   return *this;
 }
-MetricsLine& MetricsLine::add(std::string_view key, float value) {
-  return std::isfinite(value) ? add_json(key, number_text(value)) : add_null(key);
-}
 MetricsLine& MetricsLine::add(std::string_view key, double value) {
-  return std::isfinite(value) ? add_json(key, number_text(value)) : add_null(key);
+  return std::isfinite(value) ? add_json(key, shortest(value)) : add_null(key);
 }
 MetricsLine& MetricsLine::add(std::string_view key, std::int64_t value) {
-  return add_json(key, number_text(value));
+  return add_json(key, shortest(value));
 }
 MetricsLine& MetricsLine::add(std::string_view key, std::string_view value) {
   return add_json(key, json_text(value));

@@ -8,13 +8,11 @@
 
 namespace tfm::telemetry {
 
-// Builds one line: {"event":"step","step":1,...}. A float is printed with the fewest digits that
-// read back to the same float, and a double likewise; NaN and infinities, which JSON lacks, become
-// null.
+// Builds one line: {"event":"step","step":1,...}. A double is printed with the fewest digits that
+// read back to the same double; NaN and infinities, which JSON lacks, become null.
 class MetricsLine {
  public:
   explicit MetricsLine(std::string_view event) { add("event", event); }
-  MetricsLine& add(std::string_view key, float value);
   MetricsLine& add(std::string_view key, double value);
   MetricsLine& add(std::string_view key, std::int64_t value);
   MetricsLine& add(std::string_view key, int value) {

@@ -1,6 +1,7 @@
 #include "telemetry/metrics_server.h"
 
 #include <httplib.h>
+#include <netinet/in.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -8,16 +9,20 @@
 #include <prometheus/text_serializer.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <sstream>
 #include <system_error>
 #include <thread>
 
+#include "core/address.h"
 #include "core/error.h"
 #include "io/file.h"
 #include "telemetry/unix_time.h"
@@ -42,28 +47,6 @@ struct Snapshot {
   double step_time = 0, progress_time = unix_time(), checkpoint_time = 0;  // Unix time
   std::chrono::steady_clock::time_point alive = std::chrono::steady_clock::now();
 };
-
-struct Address {
-  std::string host = "127.0.0.1";
-  int port = 0;
-};
-
-Address address_of(const std::string& listen) {
-  Address a;
-  const auto colon = listen.rfind(':');
-  const std::string port = colon == std::string::npos ? listen : listen.substr(colon + 1);
-  if (colon != std::string::npos && colon > 0) a.host = listen.substr(0, colon);
-  if (a.host.front() == '[' && a.host.back() == ']') a.host = a.host.substr(1, a.host.size() - 2);
-  const bool digits = !port.empty() && port.size() <= 5 &&
-                      port.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits || a.host.empty() || std::stoi(port) > 65535)
-    throw Error(
-        ExitCode::usage,
-        "metrics.listen: " + in_quotes(listen) +
-            ": expected host:port with a port from 0 to 65535, such as 127.0.0.1:9750, or none");
-  a.port = std::stoi(port);
-  return a;
-}
 
 // One scrape's registry, filled from a snapshot.
 class Page {
@@ -143,6 +126,24 @@ std::string page_of(const MetricsServerOptions& options, const Snapshot& s) {
   return page.text();
 }
 
+// Ends reading and writing on this process's sockets of the local port, so that calls that wait for
+// them return.
+void shut_connections(int port) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator fd("/proc/self/fd", error), end; !error && fd != end;
+       fd.increment(error)) {
+    const int socket = std::atoi(fd->path().filename().c_str());
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
+    const in_port_t at =
+        address.ss_family == AF_INET    ? reinterpret_cast<sockaddr_in&>(address).sin_port
+        : address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                        : 0;
+    if (ntohs(at) == port) ::shutdown(socket, SHUT_RDWR);
+  }
+}
+
 }  // namespace
 
 struct MetricsServer::Impl {
@@ -180,7 +181,7 @@ struct MetricsServer::Impl {
 
   void listen() {
     server.new_task_queue = [] { return new httplib::ThreadPool(kWorkers); };
-    server.set_read_timeout(5)
+    server.set_read_timeout(2)
         .set_write_timeout(5)
         .set_keep_alive_timeout(2)
         .set_tcp_nodelay(true)  // else a client waits 40 ms for the rest of a page
@@ -220,9 +221,12 @@ struct MetricsServer::Impl {
                   "metrics.listen=none");
   }
 
+  // Its threads wait for what clients send, however slowly: their connections are cut.
   ~Impl() {
     if (!thread.joinable()) return;
     server.stop();
+    for (; !ended; std::this_thread::sleep_for(std::chrono::milliseconds(5)))
+      shut_connections(address.port);
     thread.join();
   }
 };
@@ -231,7 +235,13 @@ std::unique_ptr<MetricsServer> MetricsServer::create(const MetricsServerOptions&
   if (options.listen.empty()) return nullptr;
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  impl->address = address_of(options.listen);
+  const auto address = address_of(options.listen);
+  if (!address)
+    throw Error(
+        ExitCode::usage,
+        "metrics.listen: " + in_quotes(options.listen) +
+            ": expected host:port with a port from 0 to 65535, such as 127.0.0.1:9750, or none");
+  impl->address = *address;
   impl->serve_pages();
   impl->listen();
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));

@@ -12,8 +12,7 @@
 namespace tfm::telemetry {
 
 struct MetricsServerOptions {
-  // "host:port", "[v6]:port" or "port" (127.0.0.1); port 0: any free one.
-  std::string listen;
+  std::string listen;  // "host:port" or "[v6]:port"; port 0: any free one
   // /healthz fails once the last progress, or the start, is longer ago.
   double health_seconds = 600;
   std::map<std::string, std::string> build;  // labels of tfm_build_info: version, ...

@@ -155,7 +155,7 @@ class AsRun {
     return local(engine_->whole_parameters().get(), engine_->plan().dtype);
   }
   Parts local_gradients() const {
-    const optim::Optimizer::Flat& flat = engine_->flat();
+    const optim::FlatBuffers& flat = engine_->flat();
     return flat.sharded.gradients ? local_state(flat.gradients) : local(flat.gradients, DType::f32);
   }
 

@@ -38,13 +38,13 @@ class Checkpoints final : public Observer {
     const comm::Layout& layout = run.mesh.layout;
     const checkpoint::CheckpointInfo info{.step = run.step,
                                           .updates = run.engine.updates(),
-                                          .samples_seen = run.step * run.batch_size(),
+                                          .samples_seen = run.step * config.train.batch_size(),
                                           .evaluation_due = run.evaluation_due,
                                           .data_tokens = run.data.tokens,
                                           .seed = config.train.seed,
                                           .layout = layout.sizes(),
                                           .config = config::dump_config(config),
-                                          .extra = run.origin,
+                                          .extra = run.provenance,
                                           .loss_scale = run.engine.loss_scale(),
                                           .best = run.best};
     const std::vector<checkpoint::Chunk> pieces = checkpoint_chunks(run.engine);

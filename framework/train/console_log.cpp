@@ -1,6 +1,7 @@
 // Progress on standard output.
 #include <cstdio>
 
+#include "core/strings.h"
 #include "kernels/instructions.h"
 #include "telemetry/live_line.h"
 #include "telemetry/progress.h"
@@ -18,8 +19,7 @@ std::string place_of(TrainingRun& run) {
     return "device cuda: " + run.engine.device().description() + ", " + precision +
            (by.empty() ? "" : ", ranks exchange by " + by);
   }
-  std::string text = "device cpu, " + std::to_string(host.threads) +
-                     (host.threads == 1 ? " thread" : " threads") + " per rank, " +
+  std::string text = "device cpu, " + counted(host.threads, "thread") + " per rank, " +
                      kernels::instructions(run.engine.plan().dtype) + ", " + precision;
   const int ranks = run.mesh.layout.world();
   if (ranks > 1)
@@ -57,7 +57,7 @@ class ConsoleLog final : public Observer {
     const telemetry::ProgressSample sample{
         run.step,  run.config.train.steps, r.loss,     r.grad_norm, run.lr, run.tokens_per_second(),
         run.mfu(), peak_memory_bytes(),    run.seconds};
-    if (run.due(run.config.metrics.log_every) || run.last()) say(progress_.line(sample));
+    if (run.logged()) say(progress_.line(sample));
     telemetry::set_live_line(live_.bar(sample));
   }
 

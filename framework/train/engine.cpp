@@ -230,7 +230,7 @@ void Engine::wait_for(const device::Event& event) {
 
 std::array<std::int64_t, kMostObjectives> Engine::packed_rows(const Batch& batch,
                                                               const plan::ShapePlan& shape) const {
-  if (!plan_.packs_rows()) return {};
+  if (!plan::packs_rows(plan_.config)) return {};
   std::array<std::int64_t, kMostObjectives> most{};
   const std::int64_t n = shape.shape.sequences;
   for (std::int64_t m = 0; m < shape.micro_batches; ++m) {

@@ -98,7 +98,7 @@ class Engine {
   std::span<std::byte> idle_memory() const { return memory_.activations; }
   // Flat buffers of this rank, laid out by model().parameters(); what ZeRO shards, by
   // optimizer().shards().
-  const optim::Optimizer::Flat& flat() const { return memory_.flat; }
+  const optim::FlatBuffers& flat() const { return memory_.flat; }
   const optim::Optimizer& optimizer() const { return optimizer_; }
   std::int64_t graphs() const;  // CUDA graphs recorded so far
   // Adds the times of later steps to `times`; each part then waits for the device. Null: no longer.

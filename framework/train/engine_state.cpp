@@ -19,7 +19,7 @@ bool weights_are_state(const Engine& engine) {
 }
 
 std::vector<State> states_of(const Engine& engine, const optim::StateRange& r) {
-  const optim::Optimizer::Flat& flat = engine.flat();
+  const optim::FlatBuffers& flat = engine.flat();
   std::vector<State> all;
   for (const optim::ShardLayout::ElementState& s : engine.optimizer().shards().states)
     if (s.group == r.group)
@@ -140,9 +140,11 @@ void restore(const checkpoint::CheckpointReader& reader, const std::string& path
   const auto read = [&](const std::string& name, const Shape& shape, const checkpoint::Slice& slice,
                         float* data) {
     if (!reader.has(name))
-      throw Error(ExitCode::input, path + ": the checkpoint has no tensor '" + name +
-                                       "'; it was written with another optimizer: compare "
-                                       "`optimizer.type` with the config in its manifest");
+      throw Error(ExitCode::input,
+                  path + ": the checkpoint has no tensor '" + name +
+                      "'; it was written with another optimizer: compare "
+                      "`optimizer.type` and `optimizer.momentum` with the config in its "
+                      "manifest");
     checkpoint::check_shape(reader, path, name, shape);
     std::vector<float> host(engine.device().is_cpu() ? 0 : static_cast<std::size_t>(slice.count));
     reader.read(name, slice, host.empty() ? data : host.data());

@@ -75,7 +75,7 @@ class Evaluation final : public Observer {
     for (comm::Mesh* mesh : {&ranks.mesh, &ranks.tensors}) *mesh = mesh->without(nn::kStageAxes);
     inference::TranslatorOptions options = inference::translation_of(run.config);
     options.format = inference::text_format_of_run(
-        run.origin, run.config.checkpoint.dir + "/tokenizer", *run.data.tokenizer);
+        run.provenance, run.config.checkpoint.dir + "/tokenizer", *run.data.tokenizer);
     inference::Translator translator(
         *plan.translator, run.config.model, ranks, run.engine.translator_weights(memory.data()),
         *run.data.tokenizer, options,

@@ -25,8 +25,7 @@ class NonfiniteSteps final : public Observer {
       warn(step + "loss " + std::to_string(r.loss) + ", gradient norm " +
            std::to_string(r.grad_norm) + "; update skipped" +
            (scale.dynamic ? ", loss scale now " + telemetry::count_text(scale.value) : ""));
-    const bool scale_too_large =
-        scale.dynamic && scale.value >= 1 && std::isfinite(static_cast<double>(r.loss));
+    const bool scale_too_large = scale.dynamic && scale.value >= 1 && std::isfinite(r.loss);
     if (skipped_ > kAllowed && !scale_too_large)
       throw Error(ExitCode::numerical, step + "the loss or gradient norm was NaN or infinite in " +
                                            std::to_string(skipped_) +

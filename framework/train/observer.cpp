@@ -17,11 +17,6 @@ TrainingRun::TrainingRun(const config::Config& config, const comm::Mesh& mesh,
       engine(plan::make_step_plan(config, mesh), device),
       watchdog(mesh, file_timeout()) {}
 
-std::int64_t TrainingRun::batch_size() const {
-  return config.train.global_batch_tokens > 0 ? config.train.global_batch_tokens
-                                              : config.train.global_batch_size;
-}
-
 bool TrainingRun::needs_engine() const {
   return std::ranges::any_of(observers, [&](const auto& o) { return o->needs_engine(*this); });
 }

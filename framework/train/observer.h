@@ -53,7 +53,7 @@ struct TrainingRun {
   Machine machine;
   std::int64_t planned_bytes = 0;        // the most of any rank
   std::int64_t arena_bytes = 0;          // the most that any rank took; set at the end
-  std::string origin = "{}";             // where the first weights came from, for checkpoints
+  std::string provenance = "{}";         // where the first weights came from, for checkpoints
   std::optional<checkpoint::Best> best;  // best evaluation so far, with eval.stop
 
   // Set by observers after a step:
@@ -76,9 +76,6 @@ struct TrainingRun {
     return machine.peak_flops > 0 ? std::optional(flops / seconds / machine.peak_flops)
                                   : std::nullopt;
   }
-  // Size of a batch in the unit of the configuration: sequences or tokens.
-  std::int64_t batch_size() const;
-
   // Seconds that ranks may wait for each other: outside of steps; and where files are read and
   // written, with time for a checkpoint.
   double timeout() const;

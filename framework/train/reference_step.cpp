@@ -5,7 +5,6 @@
 #include <cmath>
 #include <span>
 
-#include "models/registry.h"
 #include "ops/activation.h"
 
 namespace tfm::train {

@@ -17,7 +17,7 @@ namespace {
 std::string checkpoint_to_resume(const TrainingRun& run) {
   std::string path;
   const config::CheckpointConfig& c = run.config.checkpoint;
-  if (run.lead() && c.resumes_latest() && !c.dir.empty())
+  if (run.lead() && c.resumes_latest())
     path = checkpoint::find_latest(c.dir, [](const std::string& why) { warn(why); }).value_or("");
   if (run.lead() && c.resumes_path()) {
     path = c.resume;
@@ -27,10 +27,15 @@ std::string checkpoint_to_resume(const TrainingRun& run) {
   return comm::broadcast_string(run.mesh.world(), path);
 }
 
-// Of the run that wrote a checkpoint. Error(usage) where this run has another model.
-config::Config config_before(const std::string& path, const std::string& written,
+// Of the run that wrote a checkpoint. Error(usage) where this run has another model or batch.
+config::Config config_before(const std::string& path, const checkpoint::Manifest& m,
                              const config::Config& now) {
-  const config::Config before = config::parse_config(written, path + "/manifest.json", {});
+  if (m.samples_seen != m.step * now.train.batch_size())
+    throw Error(ExitCode::usage,
+                path + " was written with a global batch size of " +
+                    std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
+                    "; set the same size to resume, so that every sample is seen once");
+  const config::Config before = config::parse_config(m.config, path + "/manifest.json", {});
   if (const std::string model = config::changed_model(before, now); !model.empty())
     throw Error(ExitCode::usage,
                 path + " was written with " + model +
@@ -41,16 +46,11 @@ config::Config config_before(const std::string& path, const std::string& written
 void resume(TrainingRun& run, const std::string& path) {
   const checkpoint::CheckpointReader reader(path);
   const checkpoint::Manifest& m = reader.manifest();
-  if (m.samples_seen != m.step * run.batch_size())
-    throw Error(ExitCode::usage,
-                path + " was written with a global batch size of " +
-                    std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
-                    "; set the same size to resume, so that every sample is seen once");
-  const config::Config before = config_before(path, m.config, run.config);
-  const std::string others =
-      config::changed_settings(before, run.config,
-                               {"model.rope.", "optimizer.type", "optimizer.ema", "data.train.",
-                                "data.tokenizer", "train.seq_len", "train.global_batch_tokens"});
+  const config::Config before = config_before(path, m, run.config);
+  const std::string others = config::changed_settings(
+      before, run.config,
+      {"model.rope.", "optimizer.type", "optimizer.momentum", "optimizer.ema", "data.train.",
+       "data.tokenizer", "train.seq_len", "train.global_batch_tokens"});
   if (!others.empty() && run.lead())
     warn(path + " was written with " + others + "; this run has other values from here on");
   if (m.data_tokens > 0 && m.data_tokens != run.data.tokens && run.lead())
@@ -63,7 +63,7 @@ void resume(TrainingRun& run, const std::string& path) {
   restore(reader, path, run.engine, true);
   optim::LossScale& scale = run.engine.loss_scale();
   if (scale.dynamic && m.loss_scale.dynamic) scale = m.loss_scale;
-  run.origin = m.extra;
+  run.provenance = m.extra;
   if (run.best && m.best && m.best->metric == run.best->metric) run.best = m.best;
   run.step = m.step;
   run.evaluation_due = m.evaluation_due && run.config.data.validation && run.config.eval.every > 0;
@@ -77,12 +77,6 @@ void check_start(const config::Config& config, config::Problems& problems) {
     problems.add({"model.next_sentence", "data.train.next_sentence"},
                  "model.next_sentence is true, but data.train.next_sentence is false, so the "
                  "head would not be trained; expected the same value");
-  if (config.checkpoint.resumes_path())
-    problems.collect("checkpoint.resume", [&] {
-      const checkpoint::CheckpointReader reader(config.checkpoint.resume);
-      reader.check_headers();
-      config_before(config.checkpoint.resume, reader.manifest().config, config);
-    });
   const std::string& init = config.model.init;
   if (!config.model.random_init())
     problems.collect("model.init", [&] {
@@ -95,6 +89,15 @@ void check_start(const config::Config& config, config::Problems& problems) {
         warn(init + " has " + std::to_string(unused.size()) +
              " tensors that the model does not use, such as " + unused.front());
     });
+}
+
+void check_checkpoints(const config::Config& config, config::Problems& problems) {
+  if (config.checkpoint.resumes_path())
+    problems.collect("checkpoint.resume", [&] {
+      const checkpoint::CheckpointReader reader(config.checkpoint.resume);
+      reader.check_headers();
+      config_before(config.checkpoint.resume, reader.manifest(), config);
+    });
   std::error_code ignored;
   const std::string& dir = config.checkpoint.dir;
   const auto found = std::filesystem::status(dir, ignored);  // once: another rank may make it now
@@ -105,7 +108,7 @@ void check_start(const config::Config& config, config::Problems& problems) {
 
 void check_latest(const config::Config& config, config::Problems& problems) {
   const config::CheckpointConfig& c = config.checkpoint;
-  if (!c.resumes_latest() || c.dir.empty()) return;
+  if (!c.resumes_latest()) return;
   problems.collect("checkpoint.dir", [&] {
     const auto latest = checkpoint::find_latest(
         c.dir,
@@ -113,8 +116,7 @@ void check_latest(const config::Config& config, config::Problems& problems) {
           if (rank_of_launch() == 0) warn(why);
         },
         checkpoint::Verification::headers);
-    if (latest)
-      config_before(*latest, checkpoint::CheckpointReader(*latest).manifest().config, config);
+    if (latest) config_before(*latest, checkpoint::CheckpointReader(*latest).manifest(), config);
   });
 }
 
@@ -125,7 +127,7 @@ std::optional<plan::EarlierChoice> earlier_choice(const config::Config& config) 
   try {
     std::string path;
     if (c.resumes_path()) path = c.resume;
-    if (c.resumes_latest() && !c.dir.empty())
+    if (c.resumes_latest())
       path = checkpoint::find_latest(
                  c.dir, [](const std::string&) {}, checkpoint::Verification::headers)
                  .value_or("");
@@ -151,7 +153,7 @@ void start_from(TrainingRun& run) {
         inference::open_initial_weights(inference::verified_path(model.init, run.mesh.world()),
                                         model, run.engine.model().parameters());
     run.engine.set_weights(weights.read);
-    run.origin = weights.origin;
+    run.provenance = weights.provenance;
   });
   if (run.lead()) say("initialized weights from " + model.init);
 }

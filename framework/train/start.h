@@ -5,9 +5,10 @@
 
 namespace tfm::train {
 
-// Checks that what a run needs at its start, its data aside, can be opened and fits: checkpoints to
-// start from, the directory to write them to, the objective of each head.
+// Checks that initial weights can be opened and fit the model, and that each head has an objective.
 void check_start(const config::Config& config, config::Problems& problems);
+// Checks that the checkpoint to resume from can be opened and fits, and the directory for new ones.
+void check_checkpoints(const config::Config& config, config::Problems& problems);
 // Checks that the latest checkpoint of the directory has the same model; the run itself finds that
 // in start_from().
 void check_latest(const config::Config& config, config::Problems& problems);
@@ -17,8 +18,8 @@ void check_latest(const config::Config& config, config::Problems& problems);
 std::optional<plan::EarlierChoice> earlier_choice(const config::Config& config);
 
 // Collective: sets the first weights. Those of a checkpoint, with everything else that training
-// resumes from; those of model.init; or initial values. Sets TrainingRun::step, origin, best and
-// evaluation_due.
+// resumes from; those of model.init; or initial values. Sets TrainingRun::step, provenance, best
+// and evaluation_due.
 void start_from(TrainingRun& run);
 
 }  // namespace tfm::train

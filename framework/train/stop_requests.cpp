@@ -1,14 +1,12 @@
 #include "train/stop_requests.h"
 
 #include <signal.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
 
-#include "core/host.h"
 #include "train/observers.h"
 
 namespace tfm::train {
@@ -108,13 +106,6 @@ void StopRequests::obeyed(const std::string& dir) {
 
 std::unique_ptr<Observer> obey_requests(StopRequests& requests) {
   return std::make_unique<ObeyRequests>(requests);
-}
-
-void die_with_parent() {
-  if (!launched_by_mpi()) return;
-  const pid_t parent = ::getppid();
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::raise(SIGKILL);  // it died in between
 }
 
 }  // namespace tfm::train

@@ -34,8 +34,4 @@ class StopRequests {
   bool stop_ = false;
 };
 
-// Makes the kernel kill this rank when its parent, the MPI launcher, dies in whatever way. Does
-// nothing without a launcher.
-void die_with_parent();
-
 }  // namespace tfm::train

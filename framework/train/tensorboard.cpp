@@ -22,7 +22,7 @@ class TensorBoard final : public Observer {
   }
 
   void after_step(TrainingRun& run) override {
-    if (!run.due(run.config.metrics.log_every) && !run.last()) return;
+    if (!run.logged()) return;
     const StepResult& r = run.result;
     std::vector<Scalar> scalars{{"train/loss", r.loss},
                                 {"train/grad_norm", r.grad_norm},

@@ -58,6 +58,7 @@ double step_timeout(const TrainingRun& run, double longest_step) {
 void check_inputs(const config::Config& config) {
   config::Problems problems(config.places);
   check_start(config, problems);
+  check_checkpoints(config, problems);
   check_latest(config, problems);
   data::check_data(config, problems);
   problems.throw_if_any();
@@ -67,6 +68,7 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
                    const device::Device& device, StopRequests& requests, const Machine& machine) {
   config::Problems problems(config.places);
   check_start(config, problems);
+  check_checkpoints(config, problems);
   problems.throw_if_any();
 
   TrainingRun run(config, mesh, device);

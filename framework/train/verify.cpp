@@ -83,8 +83,12 @@ double distance(double a, double b) {
 
 class Comparison {
  public:
-  Comparison(const nn::ParameterSet& parameters, const comm::Mesh& mesh)
-      : parameters_(parameters), mesh_(mesh) {}
+  // `parameters`: of this rank; `single`: of a single-rank run.
+  Comparison(const nn::ParameterSet& parameters, const nn::ParameterSet& single,
+             const comm::Mesh& mesh)
+      : parameters_(parameters), mesh_(mesh) {
+    for (const nn::PartSlice& p : single.slices()) single_order_.push_back(p.name);
+  }
 
   // `mine`: this rank's slices; `whole`: the same parts of a single-rank run. One finding for the
   // worst part over all ranks.
@@ -131,9 +135,6 @@ class Comparison {
       for (std::size_t k = 0; k < high.size(); ++k) most = std::max(most, high[k] + low[k]);
     }
     return worst_of("replicas on all ranks", std::move(error), 0);
-  }
-  void order(const nn::ParameterSet& single) {
-    for (const nn::PartSlice& p : single.slices()) single_order_.push_back(p.name);
   }
 
  private:
@@ -265,8 +266,7 @@ std::vector<Finding> verify_layout(const config::Config& config, const comm::Mes
   const Trace again = traced(Experiment::other_recompute, other);
   const Trace whole = config.parallel.zero > 0 ? traced(Experiment::no_zero, no_zero) : mine;
 
-  Comparison compare(model->parameters(), mesh);
-  compare.order(single_model->parameters());
+  const Comparison compare(model->parameters(), single_model->parameters(), mesh);
   std::vector<Finding> all;
   all.push_back(compare.parts("initial weights", mine.initial, reference.initial, 0));
   all.push_back(compare.numbers("loss of step 1", {mine.losses[0]}, {reference.losses[0]}, kBound));

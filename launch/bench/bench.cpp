@@ -1,17 +1,11 @@
 #include "launch/bench/bench.h"
 
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 
 #include "report/chart.h"
 
 namespace tfm::launch {
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream out(path);
-  out << text;
-  if (!out.flush()) throw Error(ExitCode::retryable, path + ": cannot be written");
-}
 
 void RandomData::fill(std::int64_t, std::int64_t first, std::int64_t,
                       const BatchFields& fields) const {

@@ -44,8 +44,6 @@ struct Bar {
 void write_results(const Arguments& args, const nlohmann::ordered_json& results,
                    const std::string& title, const std::vector<Bar>& bars);
 void write_json(const Arguments& args, const nlohmann::ordered_json& results);
-// Error(retryable) if the file cannot be written.
-void write_text(const std::string& path, const std::string& text);
 
 double median(std::vector<double> v);
 

@@ -5,7 +5,6 @@
 #include "launch/bench/bench.h"
 #include "launch/bench/rates.h"
 #include "launch/support/automatic.h"
-#include "launch/support/control_group.h"
 #include "launch/support/device_choice.h"
 #include "plan/device_file.h"
 #include "plan/prediction.h"

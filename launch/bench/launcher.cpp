@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <system_error>
 
@@ -19,15 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string quoted_for_shell(const std::string& s) {
-  std::string out = "'";
-  for (char c : s) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-std::string run_of(int ranks) {
-  return "the run with " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
-}
+std::string run_of(int ranks) { return "the run with " + counted(ranks, "rank"); }
 
 // The status of a command that a shell runs in a process group of its own. What ends this program
 // ends the group first: Error(failed) then.
@@ -111,7 +104,7 @@ MeasuredRun Launcher::run(config::Config config, int ranks, std::int64_t warmup)
   std::string command = command_;
   for (std::size_t at = 0; (at = command.find(kRanks, at)) != std::string::npos;)
     command.replace(at, std::string_view(kRanks).size(), number), at += number.size();
-  command += " " + quoted_for_shell(program) + " " + quoted_for_shell(file);
+  command += " " + shell_quoted(program.native()) + " " + shell_quoted(file.native());
   const int status = status_of(command + " </dev/null >/dev/null");
   if (status != 0) fail(ranks, WIFEXITED(status) ? WEXITSTATUS(status) : 0, command);
   return read(ranks, warmup);

@@ -60,8 +60,8 @@ std::string tera(double flops) {
 
 // Of cores that ranks take turns on each measures more than its share.
 double share_of_cores(const Launch& launch) {
-  const int here = launch.session ? launch.session->ranks_per_node() : 1;
-  return std::min(1.0, static_cast<double>(launch.cores.together) / (launch.threads() * here));
+  return std::min(1.0, static_cast<double>(launch.cores.together) /
+                           (launch.threads() * launch.ranks_per_node()));
 }
 
 void measure_peak(const Launch& launch, config::Precision precision, train::Machine& machine) {
@@ -72,9 +72,7 @@ void measure_peak(const Launch& launch, config::Precision precision, train::Mach
     machine.peak_flops += std::stod(rate);
   machine.peak_from = "measured: products of " + std::to_string(mine.size) + " x " +
                       std::to_string(mine.size) + " in " + config::word(precision) + " on " +
-                      std::to_string(launch.ranks) + (launch.ranks == 1 ? " rank" : " ranks") +
-                      " of " + std::to_string(launch.threads()) +
-                      (launch.threads() == 1 ? " thread" : " threads");
+                      counted(launch.ranks, "rank") + " of " + counted(launch.threads(), "thread");
 }
 
 }  // namespace

@@ -171,8 +171,9 @@ class Scaling {
   const char* mode() const { return weak_ ? "weak" : "strong"; }
   bool on_gpu() const { return read_.device == config::DeviceKind::cuda; }
 
+  // What a point changes.
   std::vector<std::string> overrides(const ScaledAxis& axis, int ranks) const {
-    std::vector<std::string> all = overrides_;
+    std::vector<std::string> all;
     if (weak_) {
       const config::TrainConfig& t = read_.train;
       all.push_back(t.global_batch_tokens > 0
@@ -197,7 +198,7 @@ class Scaling {
   Point prepare(const ScaledAxis& axis, int ranks) const {
     Point p{.axis = std::string(axis.name), .ranks = ranks};
     try {
-      config::Config c = load_config(file_, overrides(axis, ranks));
+      config::Config c = config::with_overrides(read_, overrides(axis, ranks), file_);
       c.train.steps = warmup_ + steps_;
       if (c.schedule.type == config::ScheduleType::wsd)  // whose parts need not fit so few steps
         c.schedule = {.type = config::ScheduleType::constant,
@@ -299,6 +300,9 @@ class Scaling {
 }  // namespace
 
 int bench_scaling(const Arguments& args) {
+  if (ranks_of_launch() > 1)
+    throw Error(ExitCode::usage,
+                "scaling starts the ranks itself, by mpirun or --launcher; start it alone");
   Scaling scaling(args);
   scaling.measure();
   const Json results = scaling.results();

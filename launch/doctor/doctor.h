@@ -71,8 +71,6 @@ void check_network(const Examination& e, const Expected& expected);
 // Checks that every rank has the device that the configuration asks for and how fast each computes;
 // then which transport tensors take along each axis, and how long a sum takes there.
 void check_device_and_axes(const Examination& e, const config::Config& config);
-// Times a product on every rank at once.
-void check_speed(const Examination& e, device::Device device);
 
 void check_checkpoints(const Examination& e, const config::Config& config);
 void check_data(const Examination& e, const config::Config& config);

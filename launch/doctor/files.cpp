@@ -15,7 +15,7 @@
 #include "launch/doctor/doctor.h"
 #include "plan/checkpoint_size.h"
 #include "telemetry/metrics_server.h"
-#include "train/trainer.h"
+#include "train/start.h"
 
 namespace tfm::launch {
 namespace {
@@ -44,10 +44,11 @@ class TrialDirectory {
   std::vector<fs::path> made_;  // innermost first
 };
 
-// Appends nothing to a file that is there, or makes it and removes it again.
+// Appends nothing to a file that is there, or makes it and removes it again. Does not wait for the
+// reader of a pipe.
 void try_file(const std::string& path) {
   const bool there = fs::exists(path);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) throw Error(ExitCode::environment, path + ": cannot be written: " + errno_text());
   ::close(fd);
   if (!there) ::unlink(path.c_str());
@@ -60,6 +61,16 @@ void try_writing(const std::string& path) {
   io::OutputFile file(path);
   file.write(std::string(4096, 'x'));
   file.sync_and_close();
+}
+
+// What `check` reports of the files that this rank sees.
+template <class F>
+std::optional<Error> problems_of(const config::Config& config, F&& check) {
+  return error_of([&] {
+    config::Problems problems(config.places);
+    check(problems);
+    problems.throw_if_any();
+  });
 }
 
 std::int64_t sum(const std::vector<double>& values) {
@@ -90,9 +101,9 @@ std::optional<Error> check_room(const Examination& e, const config::Config& conf
   if (count * bytes <= available) return {};
   return Error(ExitCode::environment,
                dir + ": " + std::to_string(available) + " bytes are free, but " +
-                   counted(static_cast<std::size_t>(count), "checkpoint") + " of " +
-                   std::to_string(bytes) + " bytes are to come (checkpoint.keep " +
-                   std::to_string(config.checkpoint.keep) + ", and one that is being written)");
+                   counted(count, "checkpoint") + " of " + std::to_string(bytes) +
+                   " bytes are to come (checkpoint.keep " + std::to_string(config.checkpoint.keep) +
+                   ", and one that is being written)");
 }
 
 // Whether every rank sees in `dir` what rank 0 writes there, and can write, too.
@@ -128,14 +139,19 @@ std::vector<std::string> files_of(const config::SourceConfig& source) {
   return all;
 }
 
-// "text.txt\t1234\n" of each file.
+// "text.txt of 1234 bytes\n" of each file.
 std::string sizes_of(const config::Config& config) {
   std::vector<std::string> files = files_of(config.data.train);
   if (config.data.validation)
     for (const std::string& f : files_of(*config.data.validation)) files.push_back(f);
-  if (fs::is_regular_file(config.data.tokenizer)) files.push_back(config.data.tokenizer);
+  std::error_code irregular;
+  if (fs::is_regular_file(config.data.tokenizer, irregular)) files.push_back(config.data.tokenizer);
   std::string text;
-  for (const std::string& f : files) text += f + '\t' + std::to_string(fs::file_size(f)) + '\n';
+  for (const std::string& f : files) {
+    const auto size = fs::file_size(f, irregular);
+    text +=
+        f + (irregular ? ", not a regular file" : " of " + std::to_string(size) + " bytes") + '\n';
+  }
   return text;
 }
 
@@ -147,11 +163,8 @@ std::pair<std::string, std::string> first_difference_of(const std::string& a,
   do {
     std::getline(of_a, line_a), std::getline(of_b, line_b);
   } while (line_a == line_b && of_a && of_b);
-  for (std::string* line : {&line_a, &line_b}) {
-    const auto tab = line->find('\t');
-    *line = tab == line->npos ? "no more files"
-                              : line->substr(0, tab) + " of " + line->substr(tab + 1) + " bytes";
-  }
+  for (std::string* line : {&line_a, &line_b})
+    if (line->empty()) *line = "no more files";
   return {line_a, line_b};
 }
 
@@ -163,6 +176,11 @@ void check_checkpoints(const Examination& e, const config::Config& config) {
   const comm::Mesh mesh(config::layout_of(config), rank_of_launch());
   const std::int64_t bytes = sum(gather(
       e.launch, static_cast<double>(plan::checkpoint_bytes(plan::make_step_plan(config, mesh)))));
+  const auto unfit = problems_of(config, [&](config::Problems& problems) {
+    train::check_checkpoints(config, problems);
+    train::check_latest(config, problems);
+  });
+  if (e.findings.of_ranks("checkpoints", unfit)) return;
   if (dir.empty())
     return e.findings.warning("checkpoints", "none are written: what stops a run loses all of it",
                               "set checkpoint.dir and checkpoint.every");
@@ -190,7 +208,11 @@ void check_checkpoints(const Examination& e, const config::Config& config) {
 
 void check_data(const Examination& e, const config::Config& config) {
   e.patience.wait_for("the data", "see that its file system answers on every node");
-  if (e.findings.of_ranks("data", error_of([&] { train::check_inputs(config); }),
+  const auto unfit = problems_of(config, [&](config::Problems& problems) {
+    train::check_start(config, problems);
+    data::check_data(config, problems);
+  });
+  if (e.findings.of_ranks("data", unfit,
                           "copy the files to every node, or name them on a file system that every "
                           "node mounts"))
     return;
@@ -206,6 +228,7 @@ void check_data(const Examination& e, const config::Config& config) {
 
 void check_metrics(const Examination& e, const config::Config& config) {
   const config::MetricsConfig& m = config.metrics;
+  e.patience.wait_for("the files of metrics", "see that their file system answers");
   const auto file = error_of([&] {
     if (!e.lead() || m.jsonl.empty()) return;
     const TrialDirectory folder(io::parent_directory(m.jsonl));

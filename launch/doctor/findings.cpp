@@ -6,6 +6,7 @@
 
 #include "comm/failure.h"
 #include "core/host.h"
+#include "core/strings.h"
 
 namespace tfm::launch {
 namespace {
@@ -104,10 +105,6 @@ std::vector<double> gather(const Launch& launch, double value) {
   for (const std::string& text : gather(launch, bytes))
     std::memcpy(&all.emplace_back(), text.data(), sizeof value);
   return all;
-}
-
-std::string counted(std::size_t n, const std::string& noun) {
-  return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
 }
 
 std::string printed(const char* format, double value) {

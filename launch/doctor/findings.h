@@ -61,7 +61,6 @@ std::optional<Error> error_of(F&& body) {
   }
 }
 
-std::string counted(std::size_t n, const std::string& noun);  // "1 node", "2 nodes"
-std::string printed(const char* format, double value);        // of printf(3)
+std::string printed(const char* format, double value);  // of printf(3)
 
 }  // namespace tfm::launch

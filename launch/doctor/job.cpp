@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/host.h"
+#include "core/strings.h"
 #include "launch/doctor/doctor.h"
 #include "launch/support/control_group.h"
 #include "launch/support/settings.h"
@@ -26,8 +27,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 // "CPUs 0-7 of NUMA node 0, GPU 0000:07:00.0"
 std::vector<std::string> places_of_ranks(const Examination& e, bool on_gpu) {
   std::string place = name_of_cpus(topology_of_machine().get(), e.launch.cores.cpus);
-  const int local = e.launch.session ? e.launch.session->local_rank() : 0;
-  if (on_gpu) place += ", GPU " + device::Device::bus_id(local);
+  if (on_gpu) place += ", GPU " + device::Device::bus_id(e.launch.local_rank());
   const std::vector<std::string> places = gather(e.launch, place);
   e.findings.measured["places"] = places;
   return places;
@@ -117,8 +117,7 @@ void check_launch(const Examination& e) {
     e.findings.problem(
         "launch",
         "the launcher started " + std::to_string(started) + " processes, but MPI (" +
-            comm::mpi_version() + ") sees " +
-            counted(static_cast<std::size_t>(e.launch.ranks), "rank") +
+            comm::mpi_version() + ") sees " + counted(e.launch.ranks, "rank") +
             " in each: the launcher belongs to another MPI",
         "start with the mpirun of the MPI that tfm was built with, or with srun --mpi=pmix");
     return;
@@ -184,8 +183,7 @@ void check_cores(const Examination& e, bool on_gpu) {
     if (few != n.ranks.end() && !on_gpu) {
       const Cores& c = all[static_cast<std::size_t>(*few)];
       e.findings.problem("cores",
-                         e.name_of(*few) + " is bound to " +
-                             counted(static_cast<std::size_t>(c.own), "core") +
+                         e.name_of(*few) + " is bound to " + counted(c.own, "core") +
                              ", its share of the node is " + std::to_string(c.share),
                          "bind each rank to its share (Open MPI: mpirun --map-by slot:PE=" +
                              std::to_string(c.share) +
@@ -199,30 +197,27 @@ void check_cores(const Examination& e, bool on_gpu) {
       e.findings.problem(
           "cores",
           of + " start " + std::to_string(threads) + " threads on " +
-              counted(static_cast<std::size_t>(first.together), "core"),
+              counted(first.together, "core"),
           static_cast<int>(n.ranks.size()) > first.together
               ? "start at most " + std::to_string(first.together) +
                     " ranks on this node, or bind them to more of its cores"
               : "set OMP_NUM_THREADS=" + std::to_string(fit) + ", or leave it unset");
       good = false;
     } else if (!on_gpu && 2 * threads <= first.together) {
-      e.findings.warning("cores",
-                         of + " use " + std::to_string(threads) + " of " +
-                             counted(static_cast<std::size_t>(first.together), "core"),
-                         "leave OMP_NUM_THREADS unset: ranks share out the node's cores");
+      e.findings.warning(
+          "cores",
+          of + " use " + std::to_string(threads) + " of " + counted(first.together, "core"),
+          "leave OMP_NUM_THREADS unset: ranks share out the node's cores");
     }
   }
   const std::string places = places_text(e.nodes, places_of_ranks(e, on_gpu));
-  if (good)
-    e.findings.ok("cores", counted(static_cast<std::size_t>(all[0].threads), "thread") +
-                               " of rank 0; " + places);
+  if (good) e.findings.ok("cores", counted(all[0].threads, "thread") + " of rank 0; " + places);
 }
 
 void check_memory(const Examination& e, const config::Config& config) {
   const comm::Mesh mesh(config::layout_of(config), rank_of_launch());
   const std::int64_t planned = plan::make_step_plan(config, mesh).memory.total();
-  const int here = e.launch.session ? e.launch.session->ranks_per_node() : 1;
-  const std::int64_t available = available_memory() / here;
+  const std::int64_t available = available_memory() / e.launch.ranks_per_node();
   std::optional<Error> mine;
   if (planned > available)
     mine.emplace(ExitCode::environment, "a rank takes " + printed("%.1f", gigabytes(planned)) +

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/device_mesh.h"
+#include "core/strings.h"
 #include "device/timed.h"
 #include "launch/bench/rates.h"
 #include "launch/doctor/doctor.h"
@@ -172,44 +173,7 @@ void check_axis(const Examination& e, comm::RankContext& rank, comm::AxisSet axe
   e.findings.ok("axes", text);
 }
 
-}  // namespace
-
-void check_network(const Examination& e, const Expected& expected) {
-  if (e.nodes.size() < 2) return;
-  const comm::BeforeExchange before = [&](int other) {
-    e.patience.wait_for("an answer of " + e.name_of(other), kReach);
-  };
-  check_links(e, expected, before);
-  check_clocks(e, before);
-}
-
-void check_device_and_axes(const Examination& e, const config::Config& config) {
-  e.patience.wait_for("the devices of all ranks", "look at the ranks that say nothing");
-  std::optional<device::Device> device;
-  const auto error = error_of([&] { device = e.launch.device(config); });
-  if (e.findings.of_ranks("device", error)) return;
-  std::vector<std::string> names;
-  for (const std::string& name : gather(e.launch, device->description()))
-    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-  std::string text = names[0];
-  for (std::size_t i = 1; i < names.size(); ++i) text += "; " + names[i];
-  e.findings.ok("device", text);
-  check_speed(e, *device);
-  if (e.launch.ranks == 1) return;
-  e.patience.wait_for("the groups of ranks along each axis", kReach);
-  comm::RankContext rank = comm::rank_context(*device, e.launch.mesh(config::layout_of(config)),
-                                              plan::mesh_options(config));
-  double link = kSharedMemory;
-  if (e.findings.measured.contains("links"))
-    for (const auto& l : e.findings.measured["links"])
-      link = std::min(link, l["bytes_per_second"].get<double>());
-  for (const comm::AxisSet axes : rank.mesh.layout.groups()) {
-    const int size = rank.mesh.layout.size(axes);
-    if (size > 1 && (axes == comm::kWorld || size < e.launch.ranks))
-      check_axis(e, rank, axes, link);
-  }
-}
-
+// Times a product on every rank at once.
 void check_speed(const Examination& e, device::Device device) {
   e.patience.wait_for("a product on every rank", "look at the rank that does not finish");
   const std::int64_t n = device.is_cpu() ? kProductSize : 8 * kProductSize;
@@ -249,6 +213,44 @@ void check_speed(const Examination& e, device::Device device) {
                                e.name_of(static_cast<int>(slowest)) + " with " +
                                printed("%.1f", *std::ranges::min_element(rates) * 1e-9) + " of " +
                                printed("%.1f GFLOP/s", usual * 1e-9));
+}
+
+}  // namespace
+
+void check_network(const Examination& e, const Expected& expected) {
+  if (e.nodes.size() < 2) return;
+  const comm::BeforeExchange before = [&](int other) {
+    e.patience.wait_for("an answer of " + e.name_of(other), kReach);
+  };
+  check_links(e, expected, before);
+  check_clocks(e, before);
+}
+
+void check_device_and_axes(const Examination& e, const config::Config& config) {
+  e.patience.wait_for("the devices of all ranks", "look at the ranks that say nothing");
+  std::optional<device::Device> device;
+  const auto error = error_of([&] { device = e.launch.device(config); });
+  if (e.findings.of_ranks("device", error)) return;
+  std::vector<std::string> names;
+  for (const std::string& name : gather(e.launch, device->description()))
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  std::string text = names[0];
+  for (std::size_t i = 1; i < names.size(); ++i) text += "; " + names[i];
+  e.findings.ok("device", text);
+  check_speed(e, *device);
+  if (e.launch.ranks == 1) return;
+  e.patience.wait_for("the groups of ranks along each axis", kReach);
+  comm::RankContext rank = comm::rank_context(*device, e.launch.mesh(config::layout_of(config)),
+                                              plan::mesh_options(config));
+  double link = kSharedMemory;
+  if (e.findings.measured.contains("links"))
+    for (const auto& l : e.findings.measured["links"])
+      link = std::min(link, l["bytes_per_second"].get<double>());
+  for (const comm::AxisSet axes : rank.mesh.layout.groups()) {
+    const int size = rank.mesh.layout.size(axes);
+    if (size > 1 && (axes == comm::kWorld || size < e.launch.ranks))
+      check_axis(e, rank, axes, link);
+  }
 }
 
 }  // namespace tfm::launch

@@ -136,6 +136,36 @@ void expect_padding_behind(const std::string& path, const config::ModelConfig& m
   }
 }
 
+// A query without a key gets zeros here, in transformers' T5 the mean of all values: no label may
+// depend on it.
+void expect_keys(const std::string& path, const config::ModelConfig& m, const ProbeBatch& b) {
+  if (!m.translates() || m.position != config::Position::relative || !b.labelled) return;
+  // Of sequence `row`: whether keys [0, n) are masked, and positions [0, n) have a label.
+  const auto masked = [&](Field mask, std::int64_t row, std::int64_t length, std::int64_t n) {
+    const auto first = b.fields.at(mask).begin() + row * length;
+    return std::all_of(first, first + n, [](std::int32_t x) { return x < 0; });
+  };
+  const auto labelled = [&](std::int64_t row, std::int64_t n) {
+    const auto first = b.fields.at(Field::labels).begin() + row * b.shape.length;
+    return std::any_of(first, first + n, [](std::int32_t label) { return label >= 0; });
+  };
+  const auto refuse = [&](const char* tensor, std::int64_t row) {
+    throw Error(ExitCode::input, path + ": tensor '" + tensor + "' leaves a query of sequence " +
+                                     std::to_string(row) +
+                                     " without a key, of which transformers takes the mean of all "
+                                     "values; expected no labels that depend on it");
+  };
+  for (std::int64_t row = 0; row < b.shape.sequences; ++row) {
+    if (const std::int64_t n = b.shape.source_length;
+        masked(Field::source_mask, row, n, n) && labelled(row, b.shape.length))
+      refuse("attention_mask", row);
+    if (b.shape.mask != nn::Mask::padding) continue;
+    for (std::int64_t n = 1; n <= b.shape.length && masked(Field::mask, row, b.shape.length, n);
+         ++n)
+      if (labelled(row, n)) refuse("decoder_attention_mask", row);
+  }
+}
+
 }  // namespace
 
 void ProbeBatch::fill(std::int64_t, std::int64_t first, std::int64_t count,
@@ -194,7 +224,13 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
         file.has("next_sentence_label")
             ? file.read("next_sentence_label", B, 0, 2, BatchFile::Kind::labels)
             : std::vector<std::int32_t>(B, -1);
+  const auto ignored = [&b](Field field) {
+    return std::ranges::all_of(b.fields.at(field), [](std::int32_t label) { return label < 0; });
+  };
+  b.ignored = ignored(Field::labels) ||
+              (file.has("next_sentence_label") && ignored(Field::sentence_labels));
   expect_padding_behind(path, m, b);
+  expect_keys(path, m, b);
   return b;
 }
 

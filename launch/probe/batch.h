@@ -16,6 +16,7 @@ class ProbeBatch final : public data::Dataset {
   nn::BatchShape shape;  // of the global batch
   std::map<Field, std::vector<std::int32_t>> fields;
   bool labelled = false;
+  bool ignored = false;  // all labels of one kind are, so that they have no mean
 
   GlobalBatch batch(std::int64_t) const override { return {0, shape.sequences}; }
   std::int64_t batches() const override { return 1; }

@@ -12,10 +12,6 @@
 namespace tfm::launch {
 namespace {
 
-int ranks_here(const Launch& launch) {
-  return launch.session ? launch.session->ranks_per_node() : 1;
-}
-
 plan::DeviceModel model_of(const device::Device::Gpu& gpu, const config::Config& config) {
   const auto target = plan::target_of(gpu.name, gpu.memory_bytes);
   plan::DeviceModel model = plan::gpu_model(target.value_or(plan::Target::a100));
@@ -45,14 +41,14 @@ plan::Choice choice_of(const std::string& text) {
 
 plan::DeviceModel host_model(const Launch& launch, std::int64_t memory_bytes) {
   return plan::cpu_model(plan::reference_core(), memory_bytes, launch.cores.together,
-                         ranks_here(launch), launch.threads());
+                         launch.ranks_per_node(), launch.threads());
 }
 
 plan::DeviceModel device_model(const Launch& launch, const config::Config& config) {
-  const std::int64_t here = ranks_here(launch);
+  const std::int64_t here = launch.ranks_per_node();
   std::optional<device::Device::Gpu> gpu;
   if (config.device == config::DeviceKind::cuda)
-    gpu = device::Device::describe_gpu(launch.session ? launch.session->local_rank() : 0);
+    gpu = device::Device::describe_gpu(launch.local_rank());
   std::int64_t least = host_memory() / here;
   if (gpu) {  // ranks may share it
     const RankGpus host = gpus_of_ranks(launch)[static_cast<std::size_t>(rank_of_launch())];
@@ -93,7 +89,7 @@ void check_memory(const Launch& launch, const config::Config& config) {
                                   std::to_string(bytes) + " bytes of memory, and it has " +
                                   std::to_string(memory) +
                                   "; use a smaller model or batch, or more hosts",
-                              memory / ranks_here(launch));
+                              memory / launch.ranks_per_node());
 }
 
 }  // namespace tfm::launch

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/host.h"
+#include "core/strings.h"
 
 namespace tfm::launch {
 namespace {
@@ -17,18 +18,14 @@ constexpr bool kCuda = true;
 constexpr bool kCuda = false;
 #endif
 
-std::string count(int n, const std::string& what) {
-  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
-}
-
 // Why not all ranks compute on GPUs; empty where they can.
 std::string obstacle(const std::vector<RankGpus>& ranks) {
   if (!kCuda) return "this build has no CUDA support; one with -DTFM_CUDA=ON trains on GPUs";
   for (const RankGpus& r : ranks) {
     if (r.gpus == 0) return "host " + r.host + " has no GPU that this build can use";
     if (r.gpus < r.ranks)
-      return "on host " + r.host + " " + count(r.ranks, "rank") + " would share " +
-             count(r.gpus, "GPU") + "; start as many ranks as GPUs, or set device=cuda";
+      return "on host " + r.host + " " + counted(r.ranks, "rank") + " would share " +
+             counted(r.gpus, "GPU") + "; start as many ranks as GPUs, or set device=cuda";
   }
   return "";
 }
@@ -50,7 +47,7 @@ DeviceChoice choose_device(const config::Config& config, const std::vector<RankG
   int gpus = 0;
   for (const auto& [host, n] : idle) gpus += n;
   return {config::DeviceKind::cpu, "device is auto, which is the CPU here, and " +
-                                       count(gpus, "GPU") + (gpus == 1 ? " stays" : " stay") +
+                                       counted(gpus, "GPU") + (gpus == 1 ? " stays" : " stay") +
                                        " idle: " + why + "; device=cpu leaves this warning out"};
 }
 
@@ -71,7 +68,7 @@ std::vector<RankGpus> count_gpus(const std::vector<SeenGpus>& ranks) {
 }
 
 std::vector<RankGpus> gpus_of_ranks(const Launch& launch) {
-  const std::string own = device::Device::bus_id(launch.session ? launch.session->local_rank() : 0);
+  const std::string own = device::Device::bus_id(launch.local_rank());
   std::vector<SeenGpus> ranks;
   for (const std::string& line :
        launch.gather(host_name() + " " + std::to_string(device::Device::gpus()) + " " + own)) {

@@ -1,8 +1,5 @@
 #pragma once
 // What all programs share: arguments, the guarded main, and the mesh of a launch.
-#include <functional>
-#include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,55 +8,21 @@
 #include "comm/mpi.h"
 #include "config/config.h"
 #include "core/host.h"
+#include "launch/support/arguments.h"
 #include "launch/support/cores.h"
 #include "launch/support/give_way.h"
+#include "launch/support/guarded.h"
 
 namespace tfm::launch {
 
 inline constexpr std::int64_t kMostRanks = 1 << 20;  // the most ranks that are planned for
 
-struct OptionSpec {
-  std::string name;   // "--tokens"
-  bool value = true;  // takes a value
-};
-
-// Options, `key=value` overrides and positional arguments; unknown options are Error(usage) with
-// the nearest known one.
-class Arguments {
- public:
-  Arguments(int argc, char** argv, const std::vector<OptionSpec>& known);
-  bool has(const std::string& option) const { return options_.count(option) > 0; }
-  std::string get(const std::string& option, const std::string& fallback = {}) const;
-  std::int64_t integer(const std::string& option, std::int64_t fallback, std::int64_t least,
-                       std::int64_t most = std::numeric_limits<std::int32_t>::max()) const;
-  double real(const std::string& option, double fallback) const;
-  const std::vector<std::string>& positional() const { return positional_; }
-  const std::vector<std::string>& overrides() const { return overrides_; }
-  const std::string& only(const std::string& what) const;  // the single positional argument
-  // On rank 0: Error(usage) if a file that is to be written at the end cannot be. Leaves no file
-  // behind.
-  void check_outputs(const std::vector<std::string>& options) const;
-
- private:
-  std::map<std::string, std::string> options_;
-  std::vector<std::string> positional_, overrides_;
-};
-
 // Loads a configuration file with overrides. model.init may name a directory, which then gives the
 // shape.
 config::Config load_config(const std::string& path, const std::vector<std::string>& overrides);
 
-// What standard output carries: a log, without which the work is still done, or the results.
-enum class Output : std::uint8_t { log, results };
-
-// Which ranks of a launch do the work: all, or rank 0 alone if the program does not distribute it.
-enum class Workers : std::uint8_t { all_ranks, first_rank };
-
-// Runs `body` and turns an exception, or results that cannot be written, into a message and the
-// contract's exit code, on all ranks. Handles --help and --version.
-int guarded(int argc, char** argv, const std::string& help,
-            const std::function<int(int, char**)>& body, Output output = Output::results,
-            Workers workers = Workers::all_ranks);
+// Error(retryable) if the file cannot be written.
+void write_text(const std::string& path, const std::string& text);
 
 // The ranks of this launch. Without a launcher no MPI is started.
 struct Launch {
@@ -73,7 +36,9 @@ struct Launch {
   // Collective. Called if every rank will compute on its GPU: binds this rank near its own, if
   // binding is left to this program.
   void take_cores_near_gpus();
-  int threads() const { return cores.threads; }                    // of this rank
+  int threads() const { return cores.threads; }  // of this rank
+  int local_rank() const { return session ? session->local_rank() : 0; }
+  int ranks_per_node() const { return session ? session->ranks_per_node() : 1; }
   std::vector<std::string> gather(const std::string& text) const;  // of all ranks; collective
   // Collective, before the first use of `config`. Error(environment) if ranks compute with
   // different kernels; Error(usage) with the first key that differs if their configurations do.

@@ -7,6 +7,7 @@
 
 #include "config/settings.h"
 #include "core/host.h"
+#include "core/strings.h"
 #include "core/version.h"
 #include "io/file.h"
 #include "kernels/instructions.h"
@@ -33,10 +34,7 @@ int find_build_id(dl_phdr_info* module, std::size_t, void* result) {
       const auto* note = reinterpret_cast<const ElfW(Nhdr)*>(at);
       const auto* id = at + sizeof *note + padded(note->n_namesz);
       if (note->n_type == NT_GNU_BUILD_ID)
-        for (unsigned k = 0; k < note->n_descsz; ++k) {
-          constexpr const char* digits = "0123456789abcdef";
-          wanted.digits.append({digits[id[k] >> 4], digits[id[k] & 15]});
-        }
+        for (unsigned k = 0; k < note->n_descsz; ++k) wanted.digits += hex_digits(id[k]);
       at = id + padded(note->n_descsz);
     }
   }

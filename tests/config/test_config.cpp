@@ -410,8 +410,10 @@ TEST_F(ConfigTest, OverridesAreNamedInErrors) {
   starts("data.train.type.x=5", "'data.train.type' is not a section");
   starts("train=5", "'train': found the number 5; expected a section");
   starts("train.steps=", "'train.steps': found no value");
+  starts("data=", "'data': found no value; expected {key: value, ...}");
   starts("train.steps=null", "'train.steps': found no value");
   starts("optimizer.betas=[0.9", "'[' is not closed");
+  EXPECT_EQ(errors(text, {"metrics.listen=[::1]:9750"}), "");
   starts("train.seq_len=0", "'train.seq_len': 0 is out of range");
   starts("model.n_heads=5", "d_model 64 is not divisible by n_heads 5");
   starts("eval.every=5", "eval.every is 5, but data.validation is missing");

@@ -106,8 +106,10 @@ void converts() {
   x[3] = 1e-7, x[4] = 65519, x[5] = 65520, x[6] = -1e30, x[7] = -0.0, x[8] = 3e-41;
   Buffer<float> wide("wide", x), back("back", 1001);
   Buffer<Half> half("half", 1001);
-  kernels::convert(device_stream(), kernels::ConvertArgs<float, Half>{1001, wide, half});
-  kernels::convert(device_stream(), kernels::ConvertArgs<Half, float>{1001, half, back});
+  kernels::convert_rows(device_stream(),
+                        kernels::ConvertRowsArgs<float, Half>{1, 1001, wide, 1001, half, 1001});
+  kernels::convert_rows(device_stream(),
+                        kernels::ConvertRowsArgs<Half, float>{1, 1001, half, 1001, back, 1001});
   EXPECT_EQ(half.values(), rounded<Half>(x));
   EXPECT_EQ(back.values(), rounded<Half>(x));
 }

@@ -272,6 +272,30 @@ TEST(Translations, AreTheSameInIdleMemory) {
   EXPECT_EQ(translate(engine.idle_memory()), translate({}));
 }
 
+// Of logits that are all equal, so that the first id is taken until the limit.
+TEST(Translations, AreAsLongAsAskedWithRelativePositions) {
+  for (const auto& [position, longest] :
+       {std::pair{"relative", std::size_t{40}}, {"sinusoidal", std::size_t{16}}}) {
+    config::Config config =
+        config_of(std::string("family: encoder_decoder, position: ") + position);
+    config.model.vocab_size = 300;
+    const auto model = models::make_model(config, comm::single_mesh());
+    std::vector<float> zeros(static_cast<std::size_t>(model->parameters().flat_elements()));
+    const auto tokenizer = tokenizer::load_tokenizer("bytes");
+    const auto lengths = [&](std::int64_t max_tokens) {
+      std::vector<std::size_t> all;
+      inference::Translator translator(*model, config.model, kSite,
+                                       {model->parameters(), zeros.data()}, *tokenizer,
+                                       {.max_tokens = max_tokens});
+      for (const std::string& line : translator.translate({"ab", "abcdefg"}))
+        all.push_back(line.size());
+      return all;
+    };
+    EXPECT_EQ(lengths(40), (std::vector{longest, longest})) << position;
+    EXPECT_EQ(lengths(0), (std::vector<std::size_t>{16, 16})) << position;
+  }
+}
+
 // Against the transformers library: tests/fixtures/make_generated.py.
 class Library : public testing::TestWithParam<std::string> {};
 

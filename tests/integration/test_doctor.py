@@ -209,6 +209,22 @@ def check_metrics_that_cannot_be_written():
         finds(report, "metrics", "will not be served", "set another metrics.listen", severity="warning")
 
 
+def check_pipes():
+    """Data in a pipe has no size; a pipe that nobody reads takes no metrics, and nothing waits for its reader."""
+    os.mkfifo("pipe")
+    finds(examine("data.train.path=pipe"), "data", "present on every rank", severity="ok")
+    finds(examine("metrics.jsonl=pipe", "--timeout", 20, code=4), "metrics", "pipe: cannot be written", "set metrics.jsonl")
+    os.unlink("pipe")
+
+
+def check_checkpoints_that_do_not_fit():
+    """Said once, as a problem of checkpoints."""
+    for argument, code, text in (("checkpoint.dir=text.txt", 4, "is a file; expected a directory"), ("checkpoint.resume=gone", 3, "checkpoint.resume: gone")):
+        report = examine(argument, code=code)
+        finds(report, "checkpoints", text)
+        assert [f["check"] for f in report["findings"] if f["severity"] == "problem"] == ["checkpoints"], report["findings"]
+
+
 def check_too_little_memory():
     large = ["model.d_model=16384", "model.n_layers=96", "model.d_ff=65536"]
     finds(examine(*large, code=4), "memory", "GB by the plan", "tfm-plan")
@@ -229,7 +245,8 @@ def main():
         for check in (check_a_clean_host, check_checkpoint_size, check_wrong_binding, check_more_threads_than_cores, check_a_slow_rank,
                       check_another_launcher, check_a_rank_that_never_comes, check_another_configuration, check_another_build,
                       check_a_read_only_directory, check_a_full_disk, check_a_directory_that_is_not_shared, check_two_jobs_in_one_directory,
-                      check_missing_data, check_metrics_that_cannot_be_written, check_too_little_memory, check_no_device):
+                      check_missing_data, check_metrics_that_cannot_be_written, check_pipes, check_checkpoints_that_do_not_fit,
+                      check_too_little_memory, check_no_device):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue
             check()

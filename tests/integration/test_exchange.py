@@ -243,6 +243,15 @@ def check_padding():
     print(f"padding changes losses by {worst:.1e} at most")
 
 
+def sinusoids(content):
+    """MarianMT's tables of positions, of 16 rows, which some files have: sines, then cosines; one in F16."""
+    width = content["model.shared.weight"][1][1]
+    angles = [[p / 10000 ** (2 * i / width) for i in range(width // 2)] for p in range(16)]
+    values = [f(a) for row in angles for f in (math.sin, math.cos) for a in row]
+    return {f"model.{stack}.embed_positions.weight": (dtype, [16, width], struct.pack(f"<{len(values)}{kind}", *values))
+            for stack, dtype, kind in (("encoder", "F32", "f"), ("decoder", "F16", "e"))}
+
+
 def with_more():
     """Models whose files hold more than the model uses: a buffer, a copy of a tied table, a bias that another one overrides."""
     def turned(tensor):
@@ -255,6 +264,7 @@ def with_more():
                                     "roberta.pooler.dense.weight": t["lm_head.dense.weight"], "roberta.pooler.dense.bias": t["lm_head.dense.bias"],
                                     "lm_head.decoder.weight": t["roberta.embeddings.word_embeddings.weight"], "lm_head.decoder.bias": t["lm_head.bias"]},
             "roberta_3": lambda t: {"lm_head.bias": turned(t["lm_head.bias"])},
+            "marian_0": lambda t: {"lm_head.weight": t["model.shared.weight"], **sinusoids(t)},
             **dict.fromkeys(("mistral_1", "qwen2_1", "qwen3_1"), lambda t: {"lm_head.weight": t["model.embed_tokens.weight"]})}
     for name, added in more.items():
         source = ROOT / "tests/fixtures/huggingface" / name
@@ -302,7 +312,8 @@ def check_element_types_and_shards():
     source = FIXTURES[0]
     half = pathlib.Path("half")
     half.mkdir()
-    shutil.copy(source / "config.json", half)
+    config = {**json.loads((source / "config.json").read_text()), "transformers_weights": "model.safetensors.index.json"}
+    (half / "config.json").write_text(json.dumps(config))
     (half / "tokenizer_config.json").write_text("{}")
     content = {k: ("BF16", shape, b"".join(raw[i + 2:i + 4] for i in range(0, len(raw), 4)))
                for k, (_, shape, raw) in tensors(source / "model.safetensors").items()}
@@ -316,6 +327,7 @@ def check_element_types_and_shards():
     run(BIN / "tfm-convert", "export", "imported", "exported")
     assert tensors(pathlib.Path("exported/model.safetensors")) == content
     assert (pathlib.Path("exported") / "tokenizer_config.json").read_text() == "{}"
+    assert "transformers_weights" not in json.loads(pathlib.Path("exported/config.json").read_text()), "it has one file"
 
     def refused(text, change, restore="index"):
         change()
@@ -438,7 +450,27 @@ def check_messages():
     config = json.loads((tied / "config.json").read_text())
     refused("to which it is tied", {**tensors(tied / "model.safetensors"), "decoder.embed_tokens.weight": (
         "F32", [config["vocab_size"], config["d_model"]], bytes(4 * config["vocab_size"] * config["d_model"]))}, config)
+    marian = ROOT / "tests/fixtures/huggingface/marian_0"
+    content_, config = tensors(marian / "model.safetensors"), json.loads((marian / "config.json").read_text())
+    dtype, shape, raw = content_["model.shared.weight"]
+    for head in ((dtype, shape, bytes(len(raw))), (dtype, [7, 3], bytes(84))):
+        refused("'lm_head.weight' differs from 'model.shared.weight', to which it is tied", {**content_, "lm_head.weight": head}, config)
+    for name, (dtype, shape, raw) in sinusoids(content_).items():
+        refused(f"'{name}' has ", {**content_, name: (dtype, shape, raw[:-2] + b"\x20\x40")}, config)  # at least 2
+        refused(f"'{name}' is (8, ", {**content_, name: (dtype, [8, shape[1]], raw[:len(raw) // 2])}, config)
+        refused(f"'{name}' has type I32", {**content_, name: ("I32", shape, bytes(4 * math.prod(shape)))}, config)
+    for name, output in (("llama_2", "lm_head.weight"), ("gpt2_0", "lm_head.weight"), ("qwen3_0", "lm_head.weight"), ("mistral_0", "lm_head.weight"),
+                         ("bert_0", "cls.predictions.decoder.weight"), ("roberta_3", "lm_head.decoder.weight")):
+        folder = ROOT / "tests/fixtures/huggingface" / name
+        config = json.loads((folder / "config.json").read_text())
+        rest = {k: v for k, v in tensors(folder / "model.safetensors").items() if k != output}
+        assert config["tie_word_embeddings"] is False
+        refused(f"'{output}' is missing; expected shape (", rest, config)
+        del config["tie_word_embeddings"]
+        if name == "llama_2":  # whose default says the same
+            probed(edited("edited", name, {"tie_word_embeddings": ...}, [output]), tensors(folder / "batch.safetensors"))
     config = json.loads((source / "config.json").read_text())
+    refused("transformers_weights: 'other.safetensors'", config_={**config, "transformers_weights": "other.safetensors"})
     refused("scale_attn_by_inverse_layer_idx", config_={**config, "scale_attn_by_inverse_layer_idx": True})
     refused("activation", config_={**config, "activation_function": "quick_gelu"})
     for key, value, ours in (("n_head", 5, "model.n_heads"), ("n_embd", 0, "model.d_model"), ("layer_norm_epsilon", 0, "model.norm_eps"),
@@ -455,9 +487,10 @@ def check_messages():
                        ("llama_1", [{"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}}]),
                        ("gpt2_0", [{"is_causal": False}, {"num_attention_heads": 1}, {"num_hidden_layers": 7}]),
                        ("t5_0", [{"dense_act_fn": "gelu_new"}, {"is_gated_act": True}, {"is_encoder_decoder": False},
-                                 {"num_attention_heads": 7}]),
-                       ("bart_0", [{"is_causal": False}, {"num_attention_heads": 1}, {"hidden_size": 1}]),
-                       ("roberta_0", [{"hidden_act": "relu"}, {"is_decoder": True}, {"add_cross_attention": True}, {"position_embedding_type": "relative_key"},
+                                 {"num_attention_heads": 7}, {"is_causal": True}]),
+                       ("bart_0", [{"is_causal": False}, {"is_causal": True}, {"num_attention_heads": 1}, {"hidden_size": 1}]),
+                       ("bert_0", [{"is_causal": True}]),
+                       ("roberta_0", [{"is_causal": True}, {"hidden_act": "relu"}, {"is_decoder": True}, {"add_cross_attention": True}, {"position_embedding_type": "relative_key"},
                                       {"max_position_embeddings": 2}, {"pad_token_id": None}])):
         folder = ROOT / "tests/fixtures/huggingface" / name
         config, content = json.loads((folder / "config.json").read_text()), tensors(folder / "model.safetensors")
@@ -703,7 +736,64 @@ def check_probe_refuses():
         write_tensors(pathlib.Path("refused.safetensors"), {**batch, name: (dtype, shape, value.to_bytes(size, "little", signed=True) + raw[size:])})
         out = run(BIN / "tfm-probe", source, "--batch", "refused.safetensors", "--out", "out.safetensors", code=3)
         assert f"tensor '{name}' has {value}; " in out and text in out, out
+    t5 = ROOT / "tests/fixtures/huggingface/t5_0"
+    batch = tensors(t5 / "batch.safetensors")
+    for name, like, mask in (("attention_mask", "input_ids", lambda row, column: row != 1), ("decoder_attention_mask", "labels", lambda row, column: column)):
+        rows, columns = batch[like][1]
+        ones = int64s([rows, columns], [bool(mask(r, c)) for r in range(rows) for c in range(columns)])
+        write_tensors(pathlib.Path("refused.safetensors"), {**batch, name: ones})
+        out = run(BIN / "tfm-probe", t5, "--batch", "refused.safetensors", "--out", "out.safetensors", code=3)
+        assert f"tensor '{name}' leaves a query of sequence {int(name == 'attention_mask')} without a key" in out, out
+    out = run(BIN / "tfm-probe", t5, "--batch", t5 / "batch.safetensors", "--out", "out.safetensors", "loss.label_smoothing=0.3", code=2)
+    assert "loss.label_smoothing 0.3: a probe's loss" in out, out
     assert "is not a regular file" in run(BIN / "tfm-probe", source, "--batch", source / "batch.safetensors", "--out", "/dev/null", code=2)
+
+
+def check_no_labels():
+    """The mean of none is no number, as in transformers, on any layout; its gradient is zero."""
+    for name, ignored in (("llama_1", ["labels"]), ("bert_1", ["labels"]), ("bert_1", ["next_sentence_label"]), ("t5_1", ["labels"])):
+        source = ROOT / "tests/fixtures/huggingface" / name
+        batch = tensors(source / "batch.safetensors")
+        write_tensors(pathlib.Path("ignored.safetensors"), {**batch, **{k: int64s(batch[k][1], [-100] * math.prod(batch[k][1])) for k in ignored}})
+        for ranks, args in ((0, []), (2, []), (2, ["parallel.context=2"])):
+            run(BIN / "tfm-probe", source, "--batch", "ignored.safetensors", "--out", "out.safetensors", "--gradients", *args, ranks=ranks)
+            found = tensors(pathlib.Path("out.safetensors"))
+            assert math.isnan(floats(found["loss"])[0]), (name, args)
+            assert name == "bert_1" or not any(x for k, v in found.items() if k.startswith("grad.") for x in floats(v)), name
+
+
+def check_generation_settings():
+    """What generation_config.json asks of translations: where they start is obeyed, what is not is said by both programs."""
+    folder, pairs = pathlib.Path("exported_marian"), ["--source", "source.txt", "--target", "source.txt"]
+    pathlib.Path("source.txt").write_text("ab\n")
+    config = json.loads((folder / "config.json").read_text())
+    content = tensors(folder / "model.safetensors")
+    dtype, shape, raw = content["model.shared.weight"]
+    louder = array.array("f", [30 * x for x in array.array("f", raw)]).tobytes()  # so that a text follows from its first token
+    write_tensors(folder / "model.safetensors", {**content, "model.shared.weight": (dtype, shape, louder)})
+
+    def translated(start, **settings):
+        (folder / "config.json").write_text(json.dumps({**config, "decoder_start_token_id": start}))
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        if settings:
+            (folder / "generation_config.json").write_text(json.dumps(settings))
+        with open("source.txt") as lines:
+            done = subprocess.run([BIN / "tfm-generate", folder, "--tokenizer", "bytes", "--max-tokens", "5"], stdin=lines, capture_output=True)
+        assert done.returncode == 0, done
+        return done.stdout, done.stderr.decode()
+
+    texts = {start: translated(start)[0] for start in (97, 98, 256)}
+    assert len(set(texts.values())) == 3, texts
+    for start, text in texts.items():
+        assert translated(255, decoder_start_token_id=start, bos_token_id=255) == translated(255, bos_token_id=start) == (text, "")
+    settings = {"begin_suppress_tokens": [1], "encoder_no_repeat_ngram_size": 2, "encoder_repetition_penalty": 1.5,
+                "exponential_decay_length_penalty": [1, 1.5], "guidance_scale": 2.0, "sequence_bias": [[[66], 10.0]],
+                "watermarking_config": {"bias": 5.0}}
+    for name, value in settings.items():
+        warning = f"asks for {name} when it generates"
+        assert warning in translated(256, **{name: value})[1], name
+        assert warning in run(BIN / "tfm-eval", folder, "--tokenizer", "bytes", *pairs), name
+    assert not translated(256, forced_eos_token_id=0, encoder_repetition_penalty=1.0, guidance_scale=None, begin_suppress_tokens=[])[1]
 
 
 def main():
@@ -712,7 +802,7 @@ def main():
         for check in (check_against_transformers, check_members_of_config, check_padding_ids, check_tensors_of_none, check_padding,
                       check_round_trip, check_lost_tensors, check_element_types_and_shards,
                       check_configuration_without_weights, check_messages, check_dropout,
-                      check_training, check_special_ids, check_marian_tokenizer, check_ends_and_special_tokens,
+                      check_no_labels, check_training, check_special_ids, check_generation_settings, check_marian_tokenizer, check_ends_and_special_tokens,
                       check_weights_that_do_not_fit, check_probe_refuses):
             check()
             print(check.__name__, "ok", flush=True)

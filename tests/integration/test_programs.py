@@ -74,11 +74,22 @@ def check_messages():
         done = subprocess.run([BIN / "tfm-train", "cfg.yaml", "model.vocab_size=2147483647"], capture_output=True, text=True,
                               preexec_fn=limit)
         assert done.returncode == 4 and "are planned to take" in done.stderr, done
+    for variable in ("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"):  # left behind by a launch
+        for program, args in (("tfm-train", ["train.steps=1"]), ("tfm-plan", [])):
+            done = subprocess.run([BIN / program, "cfg.yaml", *args], capture_output=True, text=True, env={**os.environ, variable: "1"})
+            assert done.returncode == 0 and done.stdout, done
+    assert "libmpi" not in subprocess.run(["ldd", BIN / "tfm-data"], capture_output=True, text=True).stdout, "tfm-data needs MPI"
+    for option, text in (("--json-schema", '"$schema"'), ("--keys", "| key |")):
+        assert run(2, "tfm-train", option).count(text) == 1, option
     with open("/dev/full", "w") as full:
         done = subprocess.run([BIN / "tfm-plan", "cfg.yaml", "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
         helped = subprocess.run([BIN / "tfm-plan", "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 75 and "standard output cannot be written: No space left" in done.stderr, done
     assert helped.returncode == 75 and "standard output cannot be written: No space left" in helped.stderr, helped
+    folder = os.open(".", os.O_RDONLY)
+    done = subprocess.run([BIN / "tfm-data", "encode", "--tokenizer", "bytes"], stdin=folder, capture_output=True, text=True)
+    os.close(folder)
+    assert done.returncode == 75 and "standard input cannot be read" in done.stderr, done
 
 
 def check_inputs():
@@ -177,6 +188,8 @@ def check_plan():
     assert "memory: auto is for device cpu" in plan("--device", "auto.yaml", code=2)
     assert json.loads(plan("--json", "device=cuda"))["device"]["name"] == "h200" and json.loads(plan("--json"))["device"]["name"] == "cpu"
     assert json.loads(plan("--json", "--measure"))["device"]["product_flops"] > 1e8
+    for args in ([], ["--device", "h200"], ["tf32=true", "--device", "h200"]):  # a pipe can be read once
+        assert run(0, "/bin/bash", "-c", f"{BIN / 'tfm-plan'} <(cat cfg.yaml) --json {' '.join(args)}") == plan("--json", *args), args
     p = json.loads(plan("--json", "--ranks", 4, "parallel.tensor=2"))
     for axis, axes in (("data", ("data", "world")), ("tensor", ("tensor",))):
         t = next(t for t in p["textbook_traffic"] if t["axis"] == axis)
@@ -284,7 +297,9 @@ def check_bench():
     for r in b["results"]:
         assert abs(r["bytes"] / r["seconds"] * (1 if r["op"] == "all_reduce" else 0.5) / r["bus_bytes_per_second"] - 1) < 1e-9, r
     for args, expected in ((["speed"], "scaling, step, kernels or collectives"), (["step"], "CONFIG.yaml"), (["step", "cfg.yaml", "--steps", 0], "at least 1"),
-                           (["collectives", "--bytes", "1x"], "1Mi"), (["collectives", "--device", "tpu"], "cpu or cuda"), (["collectives", "--network-file", "x.yaml"], "two ranks"), (["step", "cfg.yaml", "--bytes", "1M"], "--bytes")):
+                           (["collectives", "--bytes", "1x"], "1Mi"), (["collectives", "--device", "tpu"], "cpu or cuda"), (["collectives", "--network-file", "x.yaml"], "two ranks"),
+                           (["step", "cfg.yaml", "--json", "new", "--svg", "./new"], "'./new' is named twice"), (["step", "cfg.yaml", "--svg", "cfg.yaml"], "named twice"),
+                            (["step", "cfg.yaml", "--bytes", "1M"], "--bytes")):
         assert expected in run(0, "tfm-bench", *args, code=2), args
 
 

@@ -149,10 +149,14 @@ def check_wrong_configurations_do_not_fit():
     good = {"model": {"family": "decoder", "vocab_size": "50k", "d_model": 64, "n_layers": 2, "n_heads": 4, "dropout": {"ffn": 0.1}},
             "data": {"train": {"type": "tokens", "path": ["a.bin", {"path": "b.bin", "weight": 2}]}}, "optimizer": {"betas": [0.9, 0.95]},
             "eval": {"metrics": ["accuracy"], "stop": {"patience": 3}}, "parallel": None}
-    assert problems(good, SCHEMA) == [], problems(good, SCHEMA)
+    for train in ({"type": "tokens", "path": ["a.bin", {"path": "b.bin", "weight": 2}]}, {"type": "text", "path": {"path": "a.txt", "weight": 2}}):
+        for steps in (5, "5k", "5e0k", ".5E+1M", "0.5Gi", "5.k"):
+            fits = {**good, "data": {"train": train}, "train": {"steps": steps}}
+            assert problems(fits, SCHEMA) == [], problems(fits, SCHEMA)
     for path, value in (("optimizer.learning_rate", 1e-3), ("trian", {}), ("model.family", "gpt"), ("model.d_model", "wide"), ("model.d_model", 1.5),
                         ("model.d_model", 0), ("model.dropout", 1), ("model.dropout.ffn", "none"), ("model.bias", "yes"), ("model.bias", 1),
-                        ("model.norm_eps", 0), ("model.preset", "gpt5"), ("train.steps", "5x"), ("train.steps", "auto"),
+                        ("model.norm_eps", 0), ("model.preset", "gpt5"), ("train.steps", "5x"), ("train.steps", "auto"), ("train.steps", "05k"), ("train.steps", "e3k"), ("train.steps", ".k"), ("model.dropout", None),
+                        ("data.train.path", {"weight": 2}), ("data.train.path", {"path": "a", "wieght": 2}), ("data.train.path", [None]),
                         ("train.seed", -1), ("train.seed", "1k"), ("parallel.zero", 4), ("parallel.data", "all"), ("optimizer.type", "lion"),
                         ("optimizer.betas", [0.9]), ("optimizer.betas", 0.9), ("optimizer.betas", [0.9, 1]), ("optimizer", 5), ("precision", "fp8"),
                         ("data.train.type", "csv"), ("data.train.path", [{"path": "a", "wieght": 2}]),

@@ -175,6 +175,7 @@ def check_files_that_fail():
         fresh()
         assert text in shell(command, code)
     assert events("step")[-1]["step"] == 300
+    shell(f"{shlex.quote(str(BIN / 'tfm-plan'))} cfg.yaml >&-", 75)
     fresh()
     shell(f"{program} cfg.yaml train.steps=3 <&- >&- 2>&-", 0)
     assert [e["step"] for e in events("step")] == [1, 2, 3], "lines of the log are not in the file"

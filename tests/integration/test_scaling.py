@@ -124,6 +124,10 @@ def check_axes():
     axes = ["shard", "pipeline", "context"]
     _, points = measure("--ranks", "2", "--axes", ",".join(axes))
     assert [(p["axis"], p["ranks"], p["skipped"]) for p in points] == [(a, 2, None) for a in axes], points
+    os.mkfifo("pipe")  # which can be read once
+    with subprocess.Popen("cat cfg.yaml > pipe", shell=True):
+        _, points = measure("--ranks", "1,2", "--axes", "tensor", config="pipe")
+    assert [p["skipped"] for p in points] == [None, None], points
     _, points = measure("--ranks", "3", "--axes", "tensor", code=2)
     assert points[0]["skipped"].startswith("n_heads 4 is not divisible by parallel.tensor 3"), points
 
@@ -152,6 +156,8 @@ def check_shared_cores():
 
 
 def check_what_is_wrong_is_said():
+    out = scaling(within=(f"{ROOT}/tests/mpirun.sh", "2"), code=2)
+    assert out.count("start it alone") == 1 and "tokens/s" not in out, out
     for args, code, expected in [
             (["--launcher", "srun -n 4"], 2, "{ranks} is missing"), (["--ranks", "1,2x"], 2, "such as 1,2,4"), (["--ranks", "0"], 2, "such as 1,2,4"),
             (["--repeats", "0"], 2, "at least 1"), (["--weak=yes"], 2, "does not take a value"), (["--axes", "tensor,expert"], 2, "'expert' is not an axis"),

@@ -11,9 +11,11 @@ namespace tfm {
 namespace {
 
 // First distance of every bucket of one sign, by running over distances away from the query.
-std::vector<std::int64_t> first_distances(std::int64_t direction, bool bidirectional) {
+std::vector<std::int64_t> first_distances(std::int64_t direction, bool bidirectional,
+                                          std::int64_t buckets = 32,
+                                          std::int64_t max_distance = 128) {
   constexpr std::int64_t T = 300;
-  const auto of = nn::relative_buckets(T, T, 32, 128, bidirectional);
+  const auto of = nn::relative_buckets(T, T, buckets, max_distance, bidirectional);
   std::vector<std::int64_t> first;
   std::int32_t last = -1;
   for (std::int64_t n = direction > 0; n < T; ++n)
@@ -43,6 +45,14 @@ TEST(RelativeBuckets, FollowT5) {
   EXPECT_EQ(at(999, true), 31);
   EXPECT_EQ(at(999, false), 0);
   EXPECT_EQ(at(-999, false), 31);
+}
+
+// Those of transformers' T5Attention where float64 would end a bucket one distance later.
+TEST(RelativeBuckets, EndWhereT5RoundsToFp32) {
+  const std::vector<std::int64_t> powers{0, 1, 2, 3, 4, 8, 16, 32, 64};
+  EXPECT_EQ(first_distances(-1, true, 18, 128), powers);
+  EXPECT_EQ(first_distances(-1, false, 9, 128), powers);
+  EXPECT_EQ(nn::relative_buckets(13, 1, 19, 16, false)[0], 14);
 }
 
 TEST(RelativeBuckets, CoverUnequalLengths) {

@@ -37,7 +37,7 @@ TEST(LossScale, SkipsScalesAndUpdatesAsPyTorchDoes) {
   train::Engine engine(plan::make_step_plan(f.config(), comm::single_mesh()), 1);
   const nn::ParameterSet& parameters = engine.model().parameters();
   const optim::Optimizer& optimizer = engine.optimizer();
-  const optim::Optimizer::Flat& flat = engine.flat();
+  const optim::FlatBuffers& flat = engine.flat();
   device::Device device = device::Device::cpu(1);
   engine.set_weights(
       [&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {

@@ -67,8 +67,9 @@ void vectors_convert_alike() {
   std::vector<float> back(x.size());
   cpu::Stream stream{2};
   const auto n = static_cast<std::int64_t>(x.size());
-  kernels::convert(stream, kernels::ConvertArgs<float, T>{n, x.data(), y.data()});
-  kernels::convert(stream, kernels::ConvertArgs<T, float>{n, y.data(), back.data()});
+  kernels::convert_rows(stream, kernels::ConvertRowsArgs<float, T>{1, n, x.data(), n, y.data(), n});
+  kernels::convert_rows(stream,
+                        kernels::ConvertRowsArgs<T, float>{1, n, y.data(), n, back.data(), n});
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (std::isnan(x[i])) {
       EXPECT_TRUE(std::isnan(back[i]));

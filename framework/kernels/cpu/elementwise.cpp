@@ -31,13 +31,6 @@ void copy_rows(cpu::Stream& stream, const CopyRowsArgs<T>& a) {
 }
 
 template <class From, class To>
-void convert(cpu::Stream& stream, const ConvertArgs<From, To>& a) {
-  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
-    convert_row(a.x + begin, a.y + begin, end - begin);
-  });
-}
-
-template <class From, class To>
 void convert_rows(cpu::Stream& stream, const ConvertRowsArgs<From, To>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const From* x = a.x + r * a.x_stride;
@@ -103,10 +96,6 @@ void add_bias(cpu::Stream& stream, const AddBiasArgs<T>& a) {
   template void column_sum(cpu::Stream&, const ColumnSumArgs<T>&); \
   template void add_bias(cpu::Stream&, const AddBiasArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
-template void convert(cpu::Stream&, const ConvertArgs<float, bf16>&);
-template void convert(cpu::Stream&, const ConvertArgs<float, f16>&);
-template void convert(cpu::Stream&, const ConvertArgs<bf16, float>&);
-template void convert(cpu::Stream&, const ConvertArgs<f16, float>&);
 template void convert_rows(cpu::Stream&, const ConvertRowsArgs<float, float>&);
 template void convert_rows(cpu::Stream&, const ConvertRowsArgs<double, double>&);
 template void convert_rows(cpu::Stream&, const ConvertRowsArgs<float, bf16>&);

@@ -1,5 +1,4 @@
 // Attention on GPUs: what comes before and after the kernels on tiles, and which of them run.
-#include <algorithm>
 #include <string>
 
 #include "kernels/cuda/attention_cudnn.h"

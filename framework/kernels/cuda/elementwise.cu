@@ -33,18 +33,6 @@ struct CopyRows {
 };
 
 template <class From, class To>
-struct Convert {
-  ConvertArgs<From, To> a;
-  __device__ void operator()(std::int64_t at, Part part) const {
-    const auto x = load_pack(a.x + at, part);
-    float y[kPack];
-    TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) y[i] = x[i];
-    store_pack(a.y + at, part, y);
-  }
-};
-
-template <class From, class To>
 struct ConvertRows {
   ConvertRowsArgs<From, To> a;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
@@ -127,10 +115,6 @@ void copy_rows(cuda::Stream& stream, const CopyRowsArgs<T>& a) {
   over_rows(stream, a.rows, a.cols, CopyRows<T>{a});
 }
 template <class From, class To>
-void convert(cuda::Stream& stream, const ConvertArgs<From, To>& a) {
-  over_array(stream, a.x, a.n, Convert<From, To>{a});
-}
-template <class From, class To>
 void convert_rows(cuda::Stream& stream, const ConvertRowsArgs<From, To>& a) {
   over_rows(stream, a.rows, a.cols, ConvertRows<From, To>{a});
 }
@@ -161,10 +145,6 @@ void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
   template void column_sum(cuda::Stream&, const ColumnSumArgs<T>&); \
   template void add_bias(cuda::Stream&, const AddBiasArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
-template void convert(cuda::Stream&, const ConvertArgs<float, bf16>&);
-template void convert(cuda::Stream&, const ConvertArgs<float, f16>&);
-template void convert(cuda::Stream&, const ConvertArgs<bf16, float>&);
-template void convert(cuda::Stream&, const ConvertArgs<f16, float>&);
 template void convert_rows(cuda::Stream&, const ConvertRowsArgs<float, float>&);
 template void convert_rows(cuda::Stream&, const ConvertRowsArgs<double, double>&);
 template void convert_rows(cuda::Stream&, const ConvertRowsArgs<float, bf16>&);

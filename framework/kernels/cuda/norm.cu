@@ -2,7 +2,6 @@
 // kept in registers, kPacks packs a thread, up to the width that fits; longer rows (kPacks 0) are
 // read again for each sum. Gradients of gain and shift: partial sums of row blocks, then
 // column_fold.
-#include <algorithm>
 #include <cmath>
 #include <type_traits>
 

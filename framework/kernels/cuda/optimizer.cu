@@ -1,6 +1,5 @@
 // Parameter updates, and the exact sum of squares.
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cuda/exact_squares.h"
 #include "kernels/optimizer.h"

@@ -1,0 +1,122 @@
+#include "launch/support/arguments.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "core/error.h"
+#include "core/host.h"
+#include "core/strings.h"
+
+namespace tfm::launch {
+namespace {
+
+[[noreturn]] void bad_option(const std::string& text) {
+  throw Error(ExitCode::usage, text + "; see --help");
+}
+
+}  // namespace
+
+Arguments::Arguments(int argc, char** argv, const std::vector<OptionSpec>& known) {
+  std::vector<std::string_view> names;
+  for (const OptionSpec& o : known) names.push_back(o.name);
+  std::vector<std::string>* further = nullptr;  // values of the option before
+  for (int i = 1; i < argc; ++i) {
+    std::string arg = argv[i], inline_value;
+    if (arg.rfind("--", 0) != 0) {
+      if (further) {
+        further->push_back(arg);
+        continue;
+      }
+      std::error_code ignored;
+      const bool override_form = arg.find('=') != std::string::npos &&
+                                 arg.find('/') > arg.find('=') &&
+                                 (!positional_.empty() || !std::filesystem::exists(arg, ignored));
+      (override_form ? overrides_ : positional_).push_back(arg);
+      continue;
+    }
+    const auto equals = arg.find('=');
+    if (equals != std::string::npos) inline_value = arg.substr(equals + 1), arg.resize(equals);
+    const auto spec = std::find_if(known.begin(), known.end(),
+                                   [&](const OptionSpec& o) { return o.name == arg; });
+    if (spec == known.end()) {
+      const std::string near(nearest(arg, names));
+      bad_option("unknown option '" + arg + "'" +
+                 (near.empty() ? "" : "; did you mean '" + near + "'?"));
+    }
+    if (!spec->value && equals != std::string::npos) bad_option(arg + " does not take a value");
+    if (spec->value && equals == std::string::npos) {
+      const auto is_next = [&](const OptionSpec& o) { return o.name == argv[i + 1]; };
+      if (i + 1 >= argc || std::ranges::any_of(known, is_next)) bad_option(arg + " needs a value");
+      inline_value = argv[++i];
+    }
+    std::vector<std::string>& values = options_[arg];
+    values.push_back(inline_value);
+    further = spec->many ? &values : nullptr;
+  }
+}
+
+std::string Arguments::get(const std::string& option, const std::string& fallback) const {
+  const auto it = options_.find(option);
+  return it == options_.end() ? fallback : it->second.back();
+}
+
+std::vector<std::string> Arguments::all(const std::string& option) const {
+  const auto it = options_.find(option);
+  return it == options_.end() ? std::vector<std::string>() : it->second;
+}
+
+std::int64_t Arguments::integer(const std::string& option, std::int64_t fallback,
+                                std::int64_t least, std::int64_t most) const {
+  if (!has(option)) return fallback;
+  char* end = nullptr;
+  const std::string text = get(option);
+  errno = 0;
+  const long long v = std::strtoll(text.c_str(), &end, 10);
+  if (text.empty() || *end != 0 || errno == ERANGE || v < least || v > most)
+    bad_option(option + " '" + text + "': expected a whole number of at least " +
+               std::to_string(least) + " and at most " + std::to_string(most));
+  return v;
+}
+
+double Arguments::real(const std::string& option, double fallback) const {
+  if (!has(option)) return fallback;
+  char* end = nullptr;
+  const std::string text = get(option);
+  const double v = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != 0 || !(v >= 0))
+    bad_option(option + " '" + text + "': expected a number of at least 0");
+  return v;
+}
+
+const std::string& Arguments::only(const std::string& what) const {
+  if (positional_.size() != 1)
+    bad_option("expected one " + what + ", got " + std::to_string(positional_.size()) +
+               (positional_.size() > 1 ? " ('" + positional_[1] + "')" : ""));
+  return positional_[0];
+}
+
+void Arguments::check_outputs(const std::vector<std::string>& options) const {
+  if (rank_of_launch() != 0) return;
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  std::set<fs::path> taken;
+  for (const std::string& argument : positional_)
+    taken.insert(fs::weakly_canonical(fs::absolute(argument, ignored), ignored));
+  for (const std::string& option : options) {
+    if (!has(option)) continue;
+    const std::string file = get(option);
+    const bool there = fs::exists(file, ignored);
+    if (!std::ofstream(file, std::ios::app))
+      throw Error(ExitCode::usage, option + " '" + file + "' cannot be written");
+    const bool keeps = fs::is_regular_file(file, ignored);  // a terminal takes one after another
+    if (!there) fs::remove(file, ignored);
+    if (!taken.insert(fs::weakly_canonical(fs::absolute(file, ignored), ignored)).second && keeps)
+      throw Error(ExitCode::usage, option + " '" + file + "' is named twice; choose another file");
+  }
+}
+
+}  // namespace tfm::launch

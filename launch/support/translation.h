@@ -1,0 +1,36 @@
+#pragma once
+#include <algorithm>
+#include <cstdio>
+
+#include "inference/translator.h"
+#include "launch/support/program.h"
+
+namespace tfm::launch {
+
+// Of --beam, --length-penalty and --max-tokens.
+inline inference::TranslatorOptions translator_options(const Arguments& args,
+                                                       const inference::TextFormat& format) {
+  return {.format = format,
+          .beams = args.integer("--beam", 1, 1),
+          .length_penalty = args.real("--length-penalty", 1),
+          .max_tokens = args.integer("--max-tokens", 0, 1)};
+}
+
+// Warns of generation settings of a model that no option replaces and that are not obeyed.
+inline void say_what_is_ignored(const Arguments& args, const std::string& dir,
+                                const inference::TextFormat& format, bool translates) {
+  std::string names;
+  const auto add = [&](const std::string& name) { names += (names.empty() ? "" : ", ") + name; };
+  for (const std::string& name : format.ignored)
+    if (!(name == "num_beams" && args.has("--beam")) &&
+        !(name == "length_penalty" && args.has("--length-penalty")))
+      add(name);
+  if (!translates && !format.banned_ids.empty() &&
+      std::ranges::count(format.ignored, "bad_words_ids") == 0)
+    add("bad_words_ids");
+  if (!names.empty())
+    std::fprintf(stderr, "warning: %s asks for %s when it generates, which are not applied\n",
+                 dir.c_str(), names.c_str());
+}
+
+}  // namespace tfm::launch
