@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/strings.h"
 #include "data/batch_shapes.h"
 #include "data/masked_lm.h"
 #include "data/span_corruption.h"
@@ -32,11 +33,19 @@ bool hides(const config::SourceConfig& c) {
   return c.type == config::SourceType::mlm || c.type == config::SourceType::span_corruption;
 }
 
+// A pattern that matches no file counts as a name; check_files() reports it.
+bool names_tokens(const config::SourcePath& p) {
+  std::vector<std::string> files{p.path};
+  try {
+    files = io::expand_glob(p.path);
+  } catch (const Error&) {
+  }
+  return std::ranges::all_of(files, is_token_file);
+}
+
 bool holds_tokens(const config::SourceConfig& c) {
   return c.type == config::SourceType::tokens ||
-         (hides(c) && std::ranges::all_of(c.paths, [](const config::SourcePath& p) {
-            return p.path.ends_with(".bin");
-          }));
+         (hides(c) && std::ranges::all_of(c.paths, names_tokens));
 }
 
 SourceSpec source_spec(const config::SourceConfig& c, std::optional<std::int32_t> document_end) {
@@ -138,15 +147,16 @@ std::unique_ptr<tokenizer::Tokenizer> load_tokenizer(const config::Config& confi
 void check_files(const config::Config& config, const config::SourceConfig& c,
                  const std::string& section, const tokenizer::Tokenizer* tokenizer,
                  config::Problems& problems) {
+  const bool tokens = holds_tokens(c);
   bool opened = true;
   for (const auto& [key, path] : {std::pair{".source", c.source}, {".target", c.target}})
     if (!path.empty()) opened &= problems.collect(section + key, [&] { io::check_text(path); });
   for (std::size_t i = 0; i < c.paths.size(); ++i)
     opened &= problems.collect(section + ".path[" + std::to_string(i) + "]", [&] {
       for (const std::string& file : io::expand_glob(c.paths[i].path))
-        holds_tokens(c) ? static_cast<void>(TokenFile(file)) : io::check_text(file);
+        tokens ? static_cast<void>(TokenFile(file)) : io::check_text(file);
     });
-  if (!tokenizer || !opened || !holds_tokens(c)) return;
+  if (!tokenizer || !opened || !tokens) return;
   problems.collect(path_key(c, section), [&] {
     const auto source =
         open_source(source_spec(c, std::nullopt), *tokenizer, sample_length(config, c, *tokenizer));
@@ -227,9 +237,8 @@ std::unique_ptr<Dataset> RunData::open(const config::Config& config, const confi
     auto pairs = open_pairs(config, c, *tokenizer, endless && c.shuffle);
     if (endless) tokens = pairs->tokens();
     if (pairs->cut() > 0)
-      notes.push_back(
-          key + std::to_string(pairs->cut()) + (pairs->cut() == 1 ? " sentence" : " sentences") +
-          " exceeded train.seq_len = " + std::to_string(length) + " tokens and were truncated");
+      notes.push_back(key + counted(pairs->cut(), "sentence") + " exceeded train.seq_len = " +
+                      std::to_string(length) + " tokens and were truncated");
     return pairs;
   }
   const SpanLengths spans = spans_of(config, c);

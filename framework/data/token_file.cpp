@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include "core/error.h"
@@ -17,6 +18,13 @@ namespace fs = std::filesystem;
                       const std::string& expected, const std::string& got) {
   throw Error(ExitCode::input, path + ": byte " + std::to_string(offset) + ": " + what +
                                    ": expected " + expected + ", got " + got);
+}
+
+void check_size(const std::string& path, std::int64_t size, std::int64_t end,
+                const std::string& last) {
+  if (size != end)
+    bad(path, end, "size", std::to_string(end) + " bytes, where the " + last + " end",
+        std::to_string(size));
 }
 
 void check_range(const TokenStream& stream, std::int64_t begin, std::size_t count) {
@@ -36,6 +44,8 @@ std::string data_path(const std::string& path) {
 std::string index_path_of(const std::string& bin) {
   return (bin.ends_with(".bin") ? bin.substr(0, bin.size() - 4) : bin) + ".idx";
 }
+
+bool is_llmc(std::int32_t magic) { return magic == llmc_magic16 || magic == llmc_magic32; }
 
 template <class F>
 decltype(auto) with_id_type(IdType type, F&& f) {
@@ -94,10 +104,9 @@ void MemoryTokens::read(std::int64_t begin, std::span<std::int32_t> out) const {
 TokenFile::TokenFile(const std::string& path) : TokenStream(data_path(path)), file_(name()) {
   const auto bytes = file_.bytes();
   const std::int32_t magic = bytes.size() >= 4 ? load<std::int32_t>(bytes.data()) : 0;
-  const bool llmc = magic == llmc_magic16 || magic == llmc_magic32;
   const std::string index = index_path_of(name());
   std::error_code ignored;
-  if (llmc && !path.ends_with(".idx"))
+  if (is_llmc(magic) && !path.ends_with(".idx"))
     open_llmc();
   else if (path.ends_with(".idx") || fs::exists(index, ignored))
     open_megatron(index);
@@ -107,6 +116,16 @@ TokenFile::TokenFile(const std::string& path) : TokenStream(data_path(path)), fi
             " of llm.c, or a Megatron index " + index + " next to it",
         bytes.size() < 4 ? "a file of " + std::to_string(bytes.size()) + " bytes"
                          : std::to_string(magic));
+}
+
+bool is_token_file(const std::string& path) {
+  const std::string data = data_path(path);
+  if (data.ends_with(".bin")) return true;
+  std::error_code ignored;
+  if (!fs::is_regular_file(data, ignored)) return false;  // a pipe can be read once only
+  std::int32_t magic = 0;
+  std::ifstream(data, std::ios::binary).read(reinterpret_cast<char*>(&magic), sizeof(magic));
+  return is_llmc(magic);
 }
 
 void TokenFile::open_llmc() {
@@ -121,12 +140,13 @@ void TokenFile::open_llmc() {
   if (word(1) != version)
     bad(name(), 4, "version", std::to_string(version), std::to_string(word(1)));
   info_ = {"llm.c", wide ? IdType::u32 : IdType::u16, word(2), llmc_header_bytes, {}, {}};
-  const std::int64_t ids = (size - llmc_header_bytes) / bytes_of(info_.type);
-  if (word(2) < 0 || llmc_header_bytes + word(2) * bytes_of(info_.type) != size)
+  const std::int64_t width = bytes_of(info_.type), ids = (size - llmc_header_bytes) / width;
+  if (word(2) != ids)
     bad(name(), 8, "token count",
         std::to_string(ids) + " for a file of " + std::to_string(size) + " bytes with " +
             name_of(info_.type) + " ids",
         std::to_string(word(2)));
+  check_size(name(), size, llmc_header_bytes + ids * width, "ids");
 }
 
 void TokenFile::open_megatron(const std::string& index_path) {
@@ -154,11 +174,13 @@ void TokenFile::open_megatron(const std::string& index_path) {
             " bytes",
         std::to_string(sequences));
   const std::int64_t n = static_cast<std::int64_t>(sequences), fitting = (rest - 12 * n) / 8;
-  if (boundaries != static_cast<std::uint64_t>(fitting) || fitting == 0 || (rest - 12 * n) % 8 != 0)
+  if (boundaries == 0 || boundaries != static_cast<std::uint64_t>(fitting))
     bad(index_path, megatron_boundaries_at, "count of document boundaries",
-        std::to_string(fitting) + " (at least 1, and 8 bytes each) in the " +
-            std::to_string(rest - 12 * n) + " remaining bytes",
+        boundaries == 0 ? "at least 1"
+                        : std::to_string(fitting) + ", of 8 bytes each, in the " +
+                              std::to_string(rest - 12 * n) + " remaining bytes",
         std::to_string(boundaries));
+  check_size(index_path, size, megatron_header_bytes + 12 * n + 8 * fitting, "document boundaries");
 
   const IdType type = static_cast<IdType>(code);
   const std::int64_t width = bytes_of(type),

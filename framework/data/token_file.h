@@ -62,6 +62,9 @@ struct TokenFileInfo {
 std::int64_t bytes_of(IdType type);
 std::string name_of(IdType type);
 
+// Whether TokenFile is to read the file: by its name, or because it begins as llm.c's do.
+bool is_token_file(const std::string& path);
+
 class TokenFile final : public TokenStream {
  public:
   // Opens a .bin of either format, an .idx, or a Megatron pair by its common name without ending.

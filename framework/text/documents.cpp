@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/strings.h"
 #include "io/text_stream.h"
 
 namespace tfm::text {
@@ -49,7 +50,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
   bool binary(binary_t&) override { return other(); }
   bool parse_error(std::size_t byte, const std::string&, const Json::exception& e) override {
     throw Error(ExitCode::input, where_ + ": invalid JSON at byte " + std::to_string(byte) +
-                                     " of the line: " + e.what());
+                                     " of the line: " + shorten(e.what(), 200));
   }
 
  private:
@@ -107,7 +108,9 @@ std::int64_t read_text(Blocks& blocks, const SafeCut& safe_cut, const TextSink& 
 
 std::int64_t read_line(std::string_view line, const std::string& where, const std::string& field,
                        const TextSink& sink) {
-  if (line.find_first_not_of(" \t\r") == line.npos) return 0;
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  const std::size_t begin = line.starts_with(byte_order_mark) ? byte_order_mark.size() : 0;
+  if (line.find_first_not_of(" \t\r", begin) == line.npos) return 0;
   FieldReader reader(field, where);
   Json::sax_parse(line, &reader);
   if (!reader.found)

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/strings.h"
 #include "core/utf8.h"
-#include "io/file.h"
-#include "text/unicode.h"
+#include "text/oniguruma.h"
 
 namespace tfm::text {
 namespace {
@@ -33,146 +33,6 @@ CodeOwner compile(const std::string& pattern, std::uint32_t options, int* error)
                                  PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | options, error,
                                  &offset, nullptr));
 }
-
-// Unicode's White_Space (PCRE2's own \s also holds U+180E), as parts of a set.
-constexpr std::string_view space = "\\p{Z}\\t-\\r\\x{85}";
-
-// General categories, as parts of a set.
-std::string categories(std::initializer_list<std::string_view> names) {
-  std::string parts;
-  for (const std::string_view name : names) parts.append("\\p{").append(name).append("}");
-  return parts + newer_code_points(names);
-}
-
-// Oniguruma's word characters: alphabetic ones, marks, decimal digits, connectors; outside a set
-// the other numbers of Latin-1, too.
-std::string word(bool in_set) {
-  return categories({"L", "M", "Nd", "Nl", "Pc"}) +
-         (in_set ? "" : "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}") +
-         "\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}";
-}
-
-// PCRE2's equivalent of [:name:] in a set.
-std::string posix(std::string_view name, const std::string& where) {
-  if (name == "digit") return categories({"Nd"});
-  if (name == "punct") return categories({"P", "S"});
-  if (name == "word") return word(true);
-  if (name == "space") return std::string(space);
-  if (name == "cntrl") return "\\p{Cc}";
-  if (name == "xdigit") return "0-9a-fA-F";
-  throw Error(ExitCode::input, where + "[:" + std::string(name) +
-                                   ":] is not supported by this version; expected digit, punct, "
-                                   "word, space, cntrl or xdigit");
-}
-
-// PCRE2's equivalent of the escape `letter`, outside a set or in one.
-std::string escape(char letter, bool in_set, const std::string& where) {
-  const auto set = [&](std::string_view parts, bool negated) {
-    if (in_set && negated)
-      throw Error(
-          ExitCode::input,
-          where + "\\" + letter + " inside a character class is not supported by this version");
-    return in_set ? std::string(parts) : (negated ? "[^" : "[") + std::string(parts) + "]";
-  };
-  switch (letter) {
-    case 's':
-      return set(space, false);
-    case 'S':
-      return in_set ? "\\S" : set(space, true);
-    case 'd':
-      return set(categories({"Nd"}), false);
-    case 'D':
-      return in_set ? "\\D" : set(categories({"Nd"}), true);
-    case 'w':
-      return set(word(in_set), false);
-    case 'W':
-      return set(word(in_set), true);
-    case 'h':
-      return set("0-9a-fA-F", false);
-    case 'H':
-      return set("0-9a-fA-F", true);
-    case 'v':
-      return "\\x0B";
-  }
-  const bool letter_or_digit = (letter >= '0' && letter <= '9') ||
-                               (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
-  if (letter_or_digit && std::string_view("nrtfaexAz").find(letter) == std::string_view::npos)
-    throw Error(ExitCode::input, where + "\\" + letter + " is not supported by this version");
-  return {'\\', letter};
-}
-
-// In PCRE2 \p{Greek} means Script_Extensions; \p{sc:Greek} is the script itself.
-bool is_script(std::string_view name) {
-  const bool word = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  });
-  int error = 0;
-  return word && name.size() > 2 && compile("\\p{sc:" + std::string(name) + "}", 0, &error);
-}
-
-// PCRE2's equivalent of \p{name} or \P{name}.
-std::string property(std::string_view name, bool negated, bool in_set) {
-  const std::string known = (is_script(name) ? "{sc:" : "{") + std::string(name) + "}";
-  const std::string newer =
-      name == "LC" ? newer_code_points({"Lu", "Ll", "Lt"}) : newer_code_points({name});
-  if ((name == "C" || name == "Cn") &&
-      !in_set) {  // an older PCRE2 lists newer code points as unassigned
-    const std::string assigned = "[" + newer_code_points({"Assigned"}) + "]",
-                      own = newer.empty() ? "" : "[" + newer + "]";
-    if (negated)
-      return "(?:" + (own.empty() ? "" : "(?!" + own + ")") + assigned + "|\\P" + known + ")";
-    return "(?:(?!" + assigned + ")\\p" + known + (own.empty() ? "" : "|" + own) + ")";
-  }
-  if (newer.empty() || (in_set && negated)) return (negated ? "\\P" : "\\p") + known;
-  return in_set ? "\\p" + known + newer : (negated ? "[^\\p" : "[\\p") + known + newer + "]";
-}
-
-}  // namespace
-
-std::string pcre2_pattern(std::string_view pattern, const std::string& where) {
-  std::string out;
-  bool in_set = false;
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    const std::string_view rest = pattern.substr(i);
-    if (rest[0] == '\\' && rest.size() > 1) {
-      if (rest[1] != 'p' && rest[1] != 'P') {
-        out += escape(pattern[++i], in_set, where);
-        continue;
-      }
-      const std::size_t end = rest.find('}');
-      if (rest.substr(2, 1) != "{" || end == rest.npos)
-        throw Error(ExitCode::input, where + "\\" + rest[1] + " is not followed by {property}");
-      const bool turned = rest[3] == '^';
-      out +=
-          property(rest.substr(3 + turned, end - 3 - turned), (rest[1] == 'P') != turned, in_set);
-      i += end;
-      continue;
-    }
-    if (!in_set && rest[0] == '[') {
-      in_set = true;
-      out += '[';
-      if (rest.substr(1).starts_with('^')) out += pattern[++i];
-      if (pattern.substr(i + 1).starts_with(']')) out += pattern[++i];
-      continue;
-    }
-    if (in_set && rest.starts_with("[:")) {
-      const std::size_t end = rest.find(":]");
-      if (end == rest.npos)
-        throw Error(ExitCode::input, where + "the character class is not closed");
-      out += posix(rest.substr(2, end - 2), where);
-      i += end + 1;
-      continue;
-    }
-    if (in_set && (rest[0] == '[' || rest.starts_with("&&")))
-      throw Error(ExitCode::input,
-                  where + "nested character classes and && are not supported by this version");
-    if (in_set && rest[0] == ']') in_set = false;
-    out += rest[0];
-  }
-  return out;
-}
-
-namespace {
 
 // Match state of one thread.
 class Match {
@@ -237,6 +97,7 @@ struct Regex::Code {
       problem = reinterpret_cast<const char*>(text);
       return;
     }
+    pcre2_pattern_info(code.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);
     pcre2_jit_compile(code.get(),
                       PCRE2_JIT_COMPLETE);  // where there is no JIT, pcre2_match interprets
   }
@@ -254,6 +115,7 @@ struct Regex::Code {
   }
 
   CodeOwner code;
+  std::uint32_t matches_empty = 0;  // 1: the pattern may match the empty string
   std::string problem, where;
   std::mutex mutex;  // guards idle
   std::vector<std::unique_ptr<Match>> idle;
@@ -279,21 +141,23 @@ Regex Regex::anchored(const std::string& pattern) {
 
 void Regex::find_all(std::string_view text,
                      const std::function<void(std::size_t, std::size_t)>& sink) const {
+  // One past the last place where a match may begin.
+  const std::size_t places = text.empty() ? 0 : text.size() + code_->matches_empty;
   std::unique_ptr<Match> match = code_->take();
   match->start(text);
-  for (std::size_t at = 0; at < text.size();) {
+  std::size_t previous = text.npos;  // end of the last match
+  for (std::size_t at = 0; at < places;) {
     const int result = match->find(at);
     if (result == PCRE2_ERROR_NOMATCH) break;
     if (result < 0)
       throw Error(ExitCode::input, code_->where + "matching the pattern takes too many steps (" +
                                        std::to_string(result) + ")");
     const std::size_t begin = match->begin(), end = match->end();
-    if (end > begin && begin >= at) {
-      sink(begin, end);
-      at = end;
-    } else {  // an empty match: on to the next code point
-      for (at = std::max(at, end) + 1; at < text.size() && continues_utf8(text[at]);) ++at;
-    }
+    if (begin < end || end != previous) sink(begin, end);
+    previous = at = end;
+    if (begin == end) do
+        ++at;
+      while (at < text.size() && continues_utf8(text[at]));
   }
   code_->put(std::move(match));
 }

@@ -1,7 +1,5 @@
 #pragma once
-// Regular expressions of tokenizer files, matched by PCRE2. The files are written for Oniguruma
-// (Ruby's syntax). What the two read differently is rewritten (\s \w \h \v) or refused: set
-// intersections, sets inside sets, rare escapes.
+// Regular expressions of tokenizer files, matched by PCRE2.
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -19,8 +17,9 @@ class Regex {
   ~Regex();
   Regex(Regex&&) noexcept;
 
-  // Calls sink(begin, end) for each match from the left, without overlaps; empty matches are
-  // skipped. `text`: well-formed UTF-8. Error(input) if the pattern takes too many steps on it.
+  // Calls sink(begin, end) for each match from the left, without overlaps. An empty match right
+  // after a match is skipped, as in the library; the empty text has none. `text`: well-formed
+  // UTF-8. Error(input) if the pattern takes too many steps on it.
   void find_all(std::string_view text,
                 const std::function<void(std::size_t, std::size_t)>& sink) const;
 
@@ -29,9 +28,5 @@ class Regex {
   explicit Regex(std::unique_ptr<Code> code);
   std::unique_ptr<Code> code_;
 };
-
-// The pattern in PCRE2's syntax with Oniguruma's meaning, also if PCRE2 knows an older Unicode.
-// Error(input) starts with `where`.
-std::string pcre2_pattern(std::string_view oniguruma, const std::string& where);
 
 }  // namespace tfm::text

@@ -68,6 +68,7 @@ void AddedTokens::split(std::string_view text, const Sink& sink) const {
     if (token.single_word && touches_word(text, begin, end)) continue;
     if (token.lstrip) begin = std::max(begin_of_spaces(text, begin), from);
     if (token.rstrip) end = end_of_spaces(text, end);
+    if (begin >= end) continue;  // the token before it took all of it
     if (from < begin) sink(from, begin, nullptr);
     sink(begin, end, &token);
     from = end;

@@ -23,6 +23,8 @@ std::string byte_token(unsigned byte) {
   return {'<', '0', 'x', digits[byte >> 4], digits[byte & 15u], '>'};
 }
 
+constexpr std::string_view two_metaspaces = "\xE2\x96\x81\xE2\x96\x81";
+
 // A metaspace after another character.
 bool has_inner_metaspace(std::string_view token) {
   std::size_t at = 0;
@@ -90,6 +92,8 @@ void BpeModel::read_entries(const VocabEntries& entries) {
     if (text::count_code_points(token) == 1)
       letter_id_.emplace(text::first_code_point(token).value, id);
     inner_metaspace |= has_inner_metaspace(token);
+    // Without `unknown` what has no token is left out, and the metaspaces around it meet.
+    inner_metaspace |= !options_.unknown && token.starts_with(two_metaspaces);
     metaspace_known |= token == metaspace;
     words.emplace_back(token, id);
   }

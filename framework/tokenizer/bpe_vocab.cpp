@@ -109,7 +109,6 @@ std::vector<std::pair<std::string, std::int32_t>> read_vocab_json(const std::str
   const std::string text = io::read_whole_file(path, max_file_bytes);
   VocabReader reader(path);
   Json::sax_parse(text, &reader);
-  if (reader.entries.empty()) throw Error(ExitCode::input, path + ": the vocabulary is empty");
   return std::move(reader.entries);
 }
 

@@ -103,7 +103,10 @@ class ByteLevelSplit final : public PreTokenizer {
     regex_->find_all(piece.text,
                      [&](std::size_t begin, std::size_t end) { sink(piece.part(begin, end)); });
   }
-  Cuts cuts() const override { return regex_ ? Cuts::before_spaces : Cuts::none; }
+  Cuts cuts() const override {
+    if (!regex_) return Cuts::none;
+    return prefix_ ? Cuts::after_words : Cuts::before_spaces;  // none before a prefix
+  }
 
  private:
   bool prefix_;

@@ -44,7 +44,7 @@ void Replacement::apply(std::string& text) const {
     check_growth(text.size(), out.size(), where_);
     from = end;
   });
-  if (from == 0) return;
+  if (from == 0 && out.empty()) return;
   out.append(text, from);
   text = std::move(out);
 }
@@ -60,35 +60,39 @@ Behavior read_behavior(const io::JsonNode& node) {
             in_quotes(name));
 }
 
+void Splitter::hand_on(std::size_t begin, std::size_t end) {
+  if (begin < end) sink_(begin, end);
+}
+
 void Splitter::hold(std::size_t begin, std::size_t end) {
   finish();
+  held_ = true;
   begin_ = begin;
   end_ = end;
 }
 
 void Splitter::add(std::size_t begin, std::size_t end, bool match) {
-  const bool held = begin_ < end_;
   switch (behavior_) {
     case Behavior::isolated:
-      sink_(begin, end);
+      hand_on(begin, end);
       break;
     case Behavior::removed:
-      if (!match) sink_(begin, end);
+      if (!match) hand_on(begin, end);
       break;
     case Behavior::contiguous:
-      if (held && match == previous_match_)
+      if (held_ && match == previous_match_)
         end_ = end;
       else
         hold(begin, end);
       break;
     case Behavior::merged_with_previous:
-      if (held && match && !previous_match_)
+      if (held_ && match && !previous_match_)
         end_ = end;
       else
         hold(begin, end);
       break;
     case Behavior::merged_with_next:
-      if (held && !match && previous_match_)
+      if (held_ && !match && previous_match_)
         end_ = end;
       else
         hold(begin, end);
@@ -98,8 +102,8 @@ void Splitter::add(std::size_t begin, std::size_t end, bool match) {
 }
 
 void Splitter::finish() {
-  if (begin_ < end_) sink_(begin_, end_);
-  begin_ = end_;
+  if (held_) hand_on(begin_, end_);
+  held_ = false;
 }
 
 }  // namespace tfm::tokenizer

@@ -50,7 +50,7 @@ enum class Behavior { isolated, removed, merged_with_previous, merged_with_next,
 Behavior read_behavior(const io::JsonNode& node);
 
 // Receives the parts of a text in order, each a match or not, and passes on the pieces that a
-// behavior makes of them.
+// behavior makes of them. A match may be empty; a piece is not.
 class Splitter {
  public:
   using Sink = std::function<void(std::size_t begin, std::size_t end)>;
@@ -59,10 +59,12 @@ class Splitter {
   void finish();
 
  private:
+  void hand_on(std::size_t begin, std::size_t end);
   void hold(std::size_t begin, std::size_t end);
 
   Behavior behavior_;
   const Sink& sink_;
+  bool held_ = false;
   std::size_t begin_ = 0, end_ = 0;  // held back: it may grow
   bool previous_match_ = false;
 };

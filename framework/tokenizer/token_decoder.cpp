@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "core/utf8.h"
 #include "io/file.h"
 #include "text/unicode.h"
 #include "tokenizer/bpe_vocab.h"
@@ -97,11 +98,30 @@ class MetaspaceDecoder final : public TokenDecoder {
   bool prepended_;
 };
 
+// A run of byte tokens becomes one token if it is UTF-8, as in the library: the decoders after it
+// see characters.
 class ByteFallbackDecoder final : public TokenDecoder {
  public:
   void apply(Tokens& tokens) const override {
-    for (std::string& token : tokens)
-      if (const auto byte = byte_of_token(token)) token.assign(1, *byte);
+    Tokens out;
+    std::string bytes;  // of consecutive byte tokens
+    const auto end_run = [&] {
+      if (utf8_valid_prefix(bytes) < bytes.size())
+        for (const char byte : bytes) out.emplace_back(1, byte);
+      else if (!bytes.empty())
+        out.push_back(bytes);
+      bytes.clear();
+    };
+    for (std::string& token : tokens) {
+      if (const auto byte = byte_of_token(token)) {
+        bytes += *byte;
+        continue;
+      }
+      end_run();
+      out.push_back(std::move(token));
+    }
+    end_run();
+    tokens = std::move(out);
   }
 
  private:
@@ -154,8 +174,20 @@ class StripDecoder final : public TokenDecoder {
 class ReplaceDecoder final : public TokenDecoder {
  public:
   explicit ReplaceDecoder(const io::JsonNode& node) : replace_(node) {}
+  // Patterns match UTF-8; the other bytes stay between its stretches.
   void apply(Tokens& tokens) const override {
-    for (std::string& token : tokens) replace_.apply(token);
+    for (std::string& token : tokens) {
+      std::string out;
+      for (std::string_view rest = token; !rest.empty();) {
+        std::string stretch(rest.substr(0, utf8_valid_prefix(rest)));
+        rest.remove_prefix(stretch.size());
+        replace_.apply(stretch);
+        out += stretch;
+        out += rest.substr(0, 1);
+        rest.remove_prefix(std::min<std::size_t>(rest.size(), 1));
+      }
+      token = std::move(out);
+    }
   }
 
  private:

@@ -1,6 +1,7 @@
 #include "tokenizer/tokenizer_json.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
@@ -150,6 +151,8 @@ void read_unigram(const io::JsonNode& node, PipelineParts& parts) {
   parts.model = std::make_unique<UnigramModel>(pieces, options);
 }
 
+// The library numbers tokens outside the vocabulary itself, on from the number of its entries, and
+// ignores those without content.
 void read_added_tokens(const io::JsonNode& node, PipelineParts& parts) {
   Ids ids(parts.entries.begin(), parts.entries.end());
   std::unordered_map<std::int32_t, std::string> tokens;
@@ -157,6 +160,7 @@ void read_added_tokens(const io::JsonNode& node, PipelineParts& parts) {
   for (const io::JsonNode& item : node.items()) {
     item.expect_only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
     AddedToken t{item.at("content").string(), read_id(item.at("id"))};
+    if (t.content.empty()) continue;
     t.single_word = item.flag("single_word", false);
     t.lstrip = item.flag("lstrip", false);
     t.rstrip = item.flag("rstrip", false);
@@ -167,7 +171,12 @@ void read_added_tokens(const io::JsonNode& node, PipelineParts& parts) {
     const auto [place, added] = tokens.emplace(t.id, t.content);
     if (!added && place->second != t.content)
       item.fail("the id " + std::to_string(t.id) + " belongs to " + in_quotes(place->second));
-    if (ids.emplace(t.content, t.id).second) parts.entries.emplace_back(t.content, t.id);
+    if (ids.emplace(t.content, t.id).second) {
+      if (const auto next = static_cast<std::int32_t>(parts.entries.size()); t.id != next)
+        item.fail("the library (tokenizers 0.23) gives " + in_quotes(t.content) + " the id " +
+                  std::to_string(next) + ", not " + std::to_string(t.id));
+      parts.entries.emplace_back(t.content, t.id);
+    }
     parts.added.push_back(std::move(t));
   }
 }
@@ -224,6 +233,19 @@ void read_model(const io::JsonNode& node, bool byte_level, PipelineParts& parts)
   type == "WordPiece" ? read_wordpiece(node, parts) : read_unigram(node, parts);
 }
 
+// What transformers adds to GPT-2's vocabulary, as added_tokens of tokenizer.json: the end of a
+// text and, by their ids, the tokens of the file that it may have written.
+nlohmann::json added_to_gpt2(const Ids& vocabulary, const std::string& path) {
+  VocabEntries tokens;
+  if (std::filesystem::exists(path)) tokens = read_vocab_json(path);
+  std::ranges::sort(tokens, {}, &VocabEntries::value_type::second);
+  if (const auto id = find(vocabulary, "<|endoftext|>")) tokens.emplace_back("<|endoftext|>", *id);
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& [token, id] : tokens)
+    list.push_back({{"id", id}, {"content", token}, {"special", true}});
+  return list;
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path) {
@@ -258,6 +280,7 @@ std::unique_ptr<Tokenizer> read_gpt2_files(const std::string& vocab_path,
                                            const std::string& merges_path) {
   PipelineParts parts;
   parts.entries = read_vocab_json(vocab_path);
+  if (parts.entries.empty()) throw Error(ExitCode::input, vocab_path + ": the vocabulary is empty");
   std::vector<std::pair<std::string, std::string>> pairs;
   std::vector<std::int64_t> lines;
   for (MergeLine& m : read_merges_txt(merges_path)) {
@@ -276,6 +299,10 @@ std::unique_ptr<Tokenizer> read_gpt2_files(const std::string& vocab_path,
   BpeOptions options;
   options.byte_level = true;
   set_byte_level(parts, std::make_unique<BpeModel>(parts.entries, merges, options));
+  const std::string added_path =
+      std::filesystem::path(vocab_path).replace_filename("added_tokens.json");
+  const nlohmann::json added = added_to_gpt2(ids, added_path);
+  read_added_tokens(io::JsonNode(added, added_path), parts);
   parts.splitter = gpt2_split();
   parts.decoder = byte_level_decoder();
   return std::make_unique<PipelineTokenizer>(std::move(parts));

@@ -18,7 +18,8 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path);
 
 // vocab.json: an object from token, written in the byte alphabet, to a distinct id below 2^24; all
 // 256 bytes must have one. merges.txt: one pair per line, best first; lines that start with
-// #version are skipped. Special tokens have no effect in text: "<|endoftext|>" is spelled out.
+// #version are skipped. "<|endoftext|>" and the tokens of an added_tokens.json beside them, an
+// object as vocab.json, are matched in a text before all else.
 std::unique_ptr<Tokenizer> read_gpt2_files(const std::string& vocab_path,
                                            const std::string& merges_path);
 

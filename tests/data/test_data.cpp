@@ -221,6 +221,10 @@ TEST(Source, EncodesText) {
   const auto lines =
       data::open_source({config::SourceType::text, {{folder / "a.jsonl"}}}, *bytes, 4);
   EXPECT_EQ(sample_of(*lines, 0), bytes->encode("abc\xC3\xA9"));
+  put(folder / "mark.jsonl", "\xEF\xBB\xBF\n\xEF\xBB\xBF{\"text\": \"ab\"}\n");
+  EXPECT_EQ(
+      data::open_source({config::SourceType::text, {{folder / "mark.jsonl"}}}, *bytes, 1)->tokens(),
+      2);
   const auto ended = data::open_source({config::SourceType::text, {{folder / "a.jsonl"}}}, *bpe, 1);
   Ids want = bpe->encode("ab");
   want.push_back(0);
@@ -255,6 +259,13 @@ TEST(Source, RefusesBrokenJsonLines) {
   refused("\"text\"", {"a.jsonl:2", "object"});
   refused("1", {"a.jsonl:2", "object"});
   refused("{\"a\": " + std::string(200000, '['), {"a.jsonl:2", "invalid JSON"});
+  try {
+    put(folder / "a.jsonl", "{\"text\": \"" + std::string(5000, 'x'));
+    data::encode_file(folder / "a.jsonl", "text", *bytes, [](auto, bool) {});
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_LT(std::string(e.what()).size(), 500u);
+  }
   std::mt19937 random(11);
   const std::string good = "{\"n\": [1, {\"text\": 2}], \"text\": \"a\\u00e9\"}\n";
   for (int trial = 0; trial < 1000; ++trial) {

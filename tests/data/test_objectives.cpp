@@ -271,6 +271,31 @@ TEST(RunData, NotesWhatIsTruncatedOrLeftOut) {
   EXPECT_TRUE(bytes[0].starts_with("the tokenizer bytes makes 256 of the 1000 ids")) << bytes[0];
 }
 
+TEST(RunData, MaskedLmReadsTokenFilesByEveryName) {
+  const TemporaryFolder folder;
+  test::write_megatron(folder / "mg.bin", {test::counting(20)}, 256);
+  for (const char* shard : {"x00", "x01"})
+    std::filesystem::rename(test::write_llmc(folder / "x.bin", test::counting(20), 256),
+                            folder / shard);
+  put(folder / "y.txt", std::string(20, 'y'));
+  const auto tokens_of = [&](const std::string& path) {
+    return data::RunData(config::parse_config(
+                             "model: {family: encoder, vocab_size: 300, d_model: 8, n_layers: 1, "
+                             "n_heads: 1}\ntrain: {seq_len: 8, global_batch_size: 1}\n"
+                             "data: {train: {type: mlm, path: '" +
+                                 path + "'}}\n",
+                             "test", {}))
+        .tokens;
+  };
+  for (const char* path : {"mg", "mg.idx", "mg.bin", "mg*"})
+    EXPECT_EQ(tokens_of(folder / path), 20) << path;
+  EXPECT_EQ(tokens_of(folder / "x*"), 40);
+  EXPECT_EQ(tokens_of(folder / "y.txt"), 20);
+  expect_error(ExitCode::input, {"x00", "is a token file", "no text is beside them"},
+               [&] { tokens_of(folder / "[xy]*"); });
+  expect_error(ExitCode::input, {"no file matches"}, [&] { tokens_of(folder / "z*"); });
+}
+
 TEST(MaskedLm, ChoosesFifteenOfAHundredAndHidesEightOfTen) {
   const data::Source s = stream_of_ids(65001, 64);
   const data::MaskedLm batcher(s, data::Sampler(s.samples(), false, 0), *kBytes, 500,

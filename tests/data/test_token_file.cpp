@@ -142,7 +142,8 @@ TEST(TokenFile, RefusesBrokenLlmc) {
                  [&] { data::TokenFile f(path); });
   }
   put(path, good + "x");
-  expect_error(ExitCode::input, {"token count", "byte 8"}, [&] { data::TokenFile f(path); });
+  expect_error(ExitCode::input, {"byte 1224", "size", "expected 1224 bytes", "got 1225"},
+               [&] { data::TokenFile f(path); });
   const auto with = [&](std::size_t at, std::int32_t value,
                         std::initializer_list<std::string> parts) {
     std::string bytes = good;
@@ -179,7 +180,7 @@ TEST(TokenFile, RefusesBrokenMegatron) {
   };
   for (std::size_t size = 0; size < index.size(); ++size)
     refused(bin, index.substr(0, size), {"a.idx", "byte", "expected"});
-  refused(bin, index + '\0', {"boundaries"});
+  refused(bin, index + '\0', {"byte 82", "size", "boundaries", "got 83"});
   refused(bin, index + std::string(8, '\0'), {"boundaries"});
   for (std::size_t size = 0; size < bin.size(); ++size)
     refused(bin.substr(0, size), index, {"expected"});
@@ -201,6 +202,7 @@ TEST(TokenFile, RefusesBrokenMegatron) {
   for (std::uint64_t n : {std::uint64_t{0}, std::uint64_t{2}, std::uint64_t{4},
                           std::uint64_t{1} << 61, ~std::uint64_t{0}})
     with(26, n, {"boundaries", std::to_string(n)});
+  with(26, std::uint64_t{0}, {"expected at least 1, got 0"});
   with(34, std::int32_t{-1}, {"length of sequence 0", "-1"});
   with(34, std::int32_t{2147483647}, {"length of sequence 0"});
   with(38, std::int32_t{4}, {"length of sequence 1", "0 to the 3"});

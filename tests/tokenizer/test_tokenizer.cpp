@@ -227,6 +227,25 @@ TEST(Bpe, DecodesSpecialsAndGaps) {
                  [&] { t->decode(Ids{id}); });
 }
 
+// The ids are those of transformers.
+TEST(Bpe, MatchesTheTokensThatGpt2IsGiven) {
+  const test::TemporaryFolder folder;
+  small_bpe(folder, {{"<", "|"}});
+  nlohmann::json vocab = nlohmann::json::parse(test::get(folder / "vocab.json"));
+  vocab["<|endoftext|>"] = 257;
+  put(folder / "vocab.json", vocab.dump());
+  EXPECT_EQ(tokenizer::load_tokenizer(folder.str())->encode("a<|endoftext|>[PAD]<|"),
+            (Ids{'a', 257, '[', 'P', 'A', 'D', ']', 256}));
+  put(folder / "added_tokens.json", R"({"z y": 259, "[PAD]": 258})");
+  const auto t = tokenizer::load_tokenizer(folder.str());
+  EXPECT_EQ(t->encode("a<|endoftext|>[PAD]z y"), (Ids{'a', 257, 258, 259}));
+  EXPECT_EQ(t->special_ids().pad, 258);
+  EXPECT_EQ(t->vocab_size(), 260);
+  put(folder / "added_tokens.json", R"({"[PAD]": 300})");
+  expect_error(ExitCode::input, {"added_tokens.json", "'[PAD]' the id 258, not 300"},
+               [&] { tokenizer::load_tokenizer(folder.str()); });
+}
+
 TEST(Bpe, RefusesBrokenVocabularies) {
   const test::TemporaryFolder folder;
   small_bpe(folder, {{"a", "b"}});

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "support/data_files.h"
+#include "text/oniguruma.h"
 #include "text/regex.h"
 #include "text/unicode.h"
 #include "tokenizer/added_tokens.h"
@@ -264,33 +265,41 @@ TEST(LoadTokenizer, PrefersTokenizerJsonInAFolder) {
   EXPECT_EQ(tokenizer::load_tokenizer(folder.str())->encode("[CLS]"), (Ids{2}));
 }
 
+// A small tokenizer.json after `change` (RFC 7396).
+const Json kSmall = Json::parse(R"({"version":"1.0",
+    "added_tokens":[{"id":3,"content":"<s>","special":true}],
+    "model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})");
+Json small_with(const std::string& change) {
+  Json tree = kSmall;
+  tree.merge_patch(Json::parse(change));
+  return tree;
+}
+std::unique_ptr<tokenizer::Tokenizer> load_with(const std::string& change) {
+  const test::TemporaryFolder folder;
+  return tokenizer::load_tokenizer(put(folder / "tokenizer.json", small_with(change).dump()));
+}
+
 class Malformed : public testing::Test {
  protected:
-  // Refused with these words once `change` is applied (RFC 7396) to a small valid file.
   void refused(const char* change, std::initializer_list<std::string> words) {
-    Json tree = good_;
-    tree.merge_patch(Json::parse(change));
-    refused_text(tree.dump(), words);
+    refused_text(small_with(change).dump(), words);
   }
   void refused_text(const std::string& text, std::initializer_list<std::string> words) {
     SCOPED_TRACE(text.substr(0, 500));
     put(path_, text);
     expect_error(ExitCode::input, words, [&] { tokenizer::load_tokenizer(path_); });
   }
-  const Json good_ =
-      Json::parse(R"({"version":"1.0","added_tokens":[{"id":3,"content":"<s>","special":true}],
-      "model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})");
   const test::TemporaryFolder folder_;
   const std::string path_ = folder_ / "tokenizer.json";
 };
 
 TEST_F(Malformed, JsonIsReadStrictly) {
-  put(path_, good_.dump());
+  put(path_, kSmall.dump());
   EXPECT_EQ(tokenizer::load_tokenizer(path_)->encode("ab<s>b"), (Ids{2, 3, 1}));
   refused_text("", {"invalid JSON"});
   refused_text("[]", {"an object"});
   refused_text("{}", {"model", "missing"});
-  refused_text(good_.dump().substr(0, 60), {"byte", "invalid JSON"});
+  refused_text(kSmall.dump().substr(0, 60), {"byte", "invalid JSON"});
   refused_text(R"({"model":{},"model":{}})", {"'model'", "twice"});
   refused_text(std::string(100, '[') + std::string(100, ']'), {"nested"});
   refused_text(std::string(100000, '['), {"nested"});
@@ -352,6 +361,11 @@ TEST_F(Malformed, ValuesAreChecked) {
   refused(R"({"added_tokens":[{"id":0,"content":"<s>"}]})", {"added_tokens[0]", "'a'"});
   refused(R"({"added_tokens":[{"id":9,"content":"a"}]})", {"added_tokens[0]", "0"});
   refused(R"({"added_tokens":[{"id":9}]})", {"added_tokens[0]", "content"});
+  refused(R"({"added_tokens":[{"id":3,"content":"x"},{"id":5,"content":"y"}]})",
+          {"added_tokens[1]", "'y' the id 4, not 5"});
+  refused(R"({"model":{"vocab":{"c":9}},"added_tokens":[{"id":9,"content":"c"},
+              {"id":10,"content":"y"}]})",
+          {"added_tokens[1]", "'y' the id 4, not 10"});
   refused(R"({"post_processor":{"type":"BertProcessing","sep":["<s>",3],"cls":["x",7]}})",
           {"post_processor", "7"});
   refused(R"({"post_processor":{"type":"TemplateProcessing","single":[],"special_tokens":{}}})",
@@ -363,8 +377,8 @@ TEST_F(Malformed, ValuesAreChecked) {
           {"model.vocab[1]", "twice"});
   refused(R"({"model":{"type":"Unigram","merges":null,"vocab":[["a",0.5]],"unk_id":1}})",
           {"model.unk_id"});
-  Json tree = good_;
-  tree["model"] = Json::parse(R"({"type":"Unigram","vocab":[["a",0.5]]})");
+  Json tree = kSmall;
+  tree["model"] = Json::parse(R"({"type":"Unigram","vocab":[["a",0.5],["c",0],["d",0]]})");
   put(path_, tree.dump());
   expect_error(ExitCode::input, {"unknown"},
                [&] { tokenizer::load_tokenizer(path_)->encode("b"); });
@@ -463,6 +477,12 @@ TEST(AddedTokens, MayBeginInSpacesThatAnotherTook) {
                        {"a", -1}, {"<end> ", 4}, {" b", 6}, {"c", -1}}));
 }
 
+TEST(AddedTokens, LeaveNoEmptyPlace) {
+  const auto t = load_with(R"({"added_tokens":[{"id":3,"content":" ","lstrip":true,"rstrip":true,
+                               "normalized":false}]})");
+  EXPECT_EQ(t->encode("a  b"), (Ids{0, 3, 1}));
+}
+
 TEST(CharacterMap, FollowsNoWildUnit) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 2000; ++trial) {
@@ -484,12 +504,121 @@ TEST(Regex, ReadsPatternsAsOniguruma) {
             "a[\\p{Z}\\t-\\r\\x{85}]b[\\p{Z}\\t-\\r\\x{85}\\n]");
   EXPECT_EQ(text::pcre2_pattern("[]\\]a][^]b]", ""), "[]\\]a][^]b]");
   EXPECT_EQ(text::pcre2_pattern("[[:space:]x]", ""), "[\\p{Z}\\t-\\r\\x{85}x]");
-  for (const char* bad : {"[a[b]]", "[a&&b]", "\\G", "\\K", "[\\W]", "[[:a", "[[:alpha:]]",
-                          "[[:^digit:]]", "\\pL", "\\p", "\\p{", "\\p{}", "\\p{^"})
+  for (
+      const char* bad :
+      {"[a[b]]",        "[a&&b]", "\\G",   "\\K",   "[\\W]", "[[:a",  "[[:alpha:]]", "[[:^digit:]]",
+       "\\pL",          "\\p",    "\\p{",  "\\p{}", "\\p{^", "(?s)a", "(?#a",        "\\xe9",
+       "[\\x80-\\xff]", "a{3,2}", "(?U)a", "(",     ")",     "\\"})
     expect_error(ExitCode::input, {"file: "}, [&] { text::Regex(bad, "file: "); });
-  int matches = 0;
-  text::Regex("a*", "").find_all("baaéa", [&](std::size_t, std::size_t) { ++matches; });
-  EXPECT_EQ(matches, 2);
+}
+
+TEST(Regex, FindsWhatOnigurumaFinds) {  // normalizers.Replace of tokenizers 0.23
+  struct Case {
+    std::string pattern, text, replaced;
+  };
+  const Case cases[] = {{"x*", "axxb", "_a_b_"},  // empty matches
+                        {"a|", "baab", "_b__b_"},
+                        {"(?<=b)", "abb", "ab_b_"},
+                        {"b??", "bab", "_b_a_b_"},
+                        {"(?:)", "é世", "_é_世_"},
+                        {"^", "a\n", "_a\n"},
+                        {"$", "a\n", "a_\n_"},
+                        {"\\A", "ab", "_ab"},
+                        {"\\z", "ab", "ab_"},
+                        {"(?=(\\d{3})+(?!\\d))", "1234567", "1_234_567"},
+                        {"x*", "", ""},
+                        {"(?mi)A.", "a\n", "_"},  // options
+                        {"(?-m).", "\n", "\n"},
+                        {"(?m-i:.)", "\n", "_"},
+                        {"a(?i)b|c", "aB ac C aC", "_ _ C _"},
+                        {"(a(?i)b|c)d", "aBd aCd cd", "_ _ cd"},
+                        {"x(?x) a (?-x) b", "xa b", "_"},
+                        {"a{,}", "a{,}", "_"},  // repetitions
+                        {"ca{,2}b", "caab", "_"},
+                        {"\\p{N}{1,3}+", "12345", "_"},
+                        {"(?:ab){2}+", "abababab", "_"},
+                        {"é{2}+", "éééé", "_"},
+                        {"(?<n>a){2}+[b]", "aaaab", "_"},
+                        {"a{2}?", "aaaa a", "__ _a_"},
+                        {"a{2}??", "aa", "_a_a_"},
+                        {"a{1,2}?", "aaa", "___"},
+                        {"a(?#x\\)[){2}", "aaa", "_a"},  // comments
+                        {"(?x)a # [\n{2}", "aaa", "_a"},
+                        {"(?x)[ ]a", "b a", "b_"},
+                        {"[\\S]", "a\u180eb", "___"},  // characters
+                        {"\\x41{2}+\\x{e9}[\\x{e9}\\x{E8}-\\x{EA}]{2}", "AAAAéèéé", "_é"}};
+  for (const auto& [pattern, text, replaced] : cases) {
+    std::string out;
+    std::size_t from = 0;
+    text::Regex(pattern, "").find_all(text, [&](std::size_t begin, std::size_t end) {
+      out.append(text, from, begin - from).append("_");
+      from = end;
+    });
+    EXPECT_EQ(out.append(text, from), replaced) << pattern << " in " << text;
+  }
+}
+
+TEST(Tokenizer, SplitsAndReplacesAtEmptyMatches) {
+  const auto split = [](const std::string& pattern, const std::string& behavior) {
+    return load_with(R"({"pre_tokenizer":{"type":"Split","invert":false,"pattern":{"Regex":")" +
+                     pattern + R"("},"behavior":")" + behavior + "\"}}")
+        ->encode("abab");
+  };
+  for (const char* behavior :
+       {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"}) {
+    EXPECT_EQ(split("(?=b)", behavior), (Ids{0, 1, 0, 1})) << behavior;
+    EXPECT_EQ(split("(?=a)", behavior), (Ids{2, 2})) << behavior;
+  }
+  const auto replace = [](const std::string& pattern) {
+    return load_with(R"({"normalizer":{"type":"Replace","content":"a","pattern":{"Regex":")" +
+                     pattern + "\"}}}");
+  };
+  EXPECT_EQ(replace("^")->encode("b"), (Ids{2}));
+  EXPECT_EQ(replace("$")->encode("b"), (Ids{1, 0}));
+}
+
+// The ids of tokenizers 0.23.
+TEST(Bpe, MetaspacesMeetWhereNothingIsKnownBetween) {
+  const auto t = load_with(R"({"pre_tokenizer":{"type":"Metaspace","replacement":"▁",
+      "prepend_scheme":"never","split":false},"model":{"vocab":{"a":0,"b":1,"ab":2,"▁":4,"▁▁":5,
+      "▁▁a":6},"merges":["▁ ▁","▁▁ a"]},"added_tokens":[]})");
+  EXPECT_EQ(t->encode(" Ж a"), (Ids{6}));
+  EXPECT_EQ(t->encode("bЖ a"), (Ids{1, 4, 0}));
+}
+
+TEST(ByteLevel, IsNotCutWhereItWouldAddASpace) {
+  const auto cut = [](const std::string& prefix, const std::string& text) {
+    return load_with(R"({"pre_tokenizer":{"type":"ByteLevel","trim_offsets":true,
+                         "add_prefix_space":)" +
+                     prefix + "}}")
+        ->safe_cut(text);
+  };
+  EXPECT_EQ(cut("true", "ab ab\nab"), 2u);
+  EXPECT_EQ(cut("false", "ab ab\nab"), 5u);
+}
+
+TEST(Decoder, JoinsBytesOfACharacter) {
+  const auto decode = [](const std::string& decoders, const Ids& ids) {
+    return load_with(R"({"model":{"vocab":{"<0xE2>":4,"<0x96>":5,"<0x81>":6,"##b":7,"\u00e2":3}},
+                         "added_tokens":[],
+                         "decoder":{"type":"Sequence","decoders":[)" +
+                     decoders + "]}}")
+        ->decode(ids);
+  };
+  const auto replace = [](const std::string& pattern, const std::string& content) {
+    return R"({"type":"Replace","pattern":)" + pattern + R"(,"content":")" + content + "\"}";
+  };
+  const std::string bytes = R"({"type":"ByteFallback"},)",
+                    level = R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true},)",
+                    any = replace(R"({"Regex":"."})", "_");
+  EXPECT_EQ(decode(bytes + replace(R"({"String":"▁"})", " "), {0, 4, 5, 6, 0}), "a a");
+  EXPECT_EQ(decode(bytes + R"({"type":"WordPiece","prefix":"##","cleanup":false})", {4, 5, 6, 7}),
+            "▁b");
+  EXPECT_EQ(decode(bytes + R"({"type":"Strip","content":"▁","start":1,"stop":0})", {4, 5, 6, 0}),
+            "a");
+  EXPECT_EQ(decode(bytes + any, {0, 4, 5, 0}), "_\xE2\x96_");
+  EXPECT_EQ(decode(level + any, {0, 3, 0}), "_\xE2_");
+  EXPECT_EQ(decode(level + any, {3}), "\xE2");
 }
 
 TEST(Regex, NamesScriptsAsOniguruma) {
