@@ -91,7 +91,7 @@ void Planner::wait_late() {
     std::size_t next = i + 2;
     const auto free = [&](std::size_t at) {
       if (options_.slots > 0 && steps[i].section != steps[at].section) return false;
-      return !depend(steps[i], steps[at]) && !depend(steps[i + 1], steps[at]);
+      return !depend(steps[i], steps[at]);  // the stage has the buffers of its wait
     };
     while (next < steps.size() && free(next) && (!program_.fused_with_next(next) || free(next + 1)))
       next += program_.fused_with_next(next) ? 2 : 1;

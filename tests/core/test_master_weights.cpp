@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/master_weights.h"
+#include "kernels/cpu/simd_weights.h"
 
 namespace tfm {
 namespace {
@@ -30,6 +31,22 @@ TEST(MasterWeights, EveryLowerHalfComesBack) {
         else
           ASSERT_EQ(split.rounded.bits, bf16(master).bits) << bits;
       }
+}
+
+TEST(MasterWeights, VectorsSplitAsSingleWeightsDo) {
+  using namespace kernels;
+  for (const std::uint32_t high : kHighs)
+    for (const std::uint32_t low : {0u, 1u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) {
+      const auto master = std::bit_cast<float>(high << 16 | low);
+      const SplitWeight one = split_weight(master);
+      Remainder remainder[kLanes<float>];
+      bf16 rounded[kLanes<float>];
+      const SplitMasterWeights all{remainder, rounded};
+      store(all, splat(master), Full{});
+      EXPECT_EQ(rounded[0].bits, one.rounded.bits);
+      const float joined = load(all, Full{})[0];
+      EXPECT_TRUE(joined == master || (std::isnan(joined) && std::isnan(master)));
+    }
 }
 
 TEST(MasterWeights, PointersMoveByElements) {

@@ -195,6 +195,12 @@ TEST(Suggest, TheFastestThatFitWithBatchesOfEveryLength) {
     for (std::size_t i = 0; i < 5; ++i) {
       EXPECT_DOUBLE_EQ(s.best[i].times.seconds(), fit[i].seconds) << i;
       EXPECT_LE(s.best[i].bytes, usable) << i;
+      const auto sizes =
+          sizes_of(pairs_config(), static_cast<int>(s.best[i].layout.size(nn::kBatchAxes)));
+      for (const std::string& change : s.best[i].changes)
+        if (change.starts_with("train.micro_batch_tokens=")) {
+          EXPECT_EQ(std::ranges::count(sizes, change), 1) << change;
+        }
     }
     EXPECT_EQ(s.too_large.candidates + s.larger + s.slower.candidates + s.no_faster + s.bounded + 5,
               count);
