@@ -105,12 +105,12 @@ void add_gradients(train::Engine& e, std::vector<Output>& out) {
 
 config::Config probe_config(const std::string& dir, const std::vector<std::string>& overrides) {
   config::Config c = inference::checkpoint_config(dir, overrides);
-  const std::string smoothed =
-      config::changed_settings(c, inference::checkpoint_config(dir, {}), {"loss."});
-  if (c.loss.label_smoothing > 0 && !smoothed.empty())
-    throw Error(ExitCode::usage, smoothed +
-                                     ": a probe's loss is without label smoothing; remove "
-                                     "the override");
+  if (c.loss.label_smoothing > 0)  // of the override, or of the run
+    if (const std::string changed =
+            config::changed_settings(c, inference::checkpoint_config(dir, {}), {"loss."});
+        !changed.empty())
+      throw Error(ExitCode::usage,
+                  changed + ": a probe's loss is without label smoothing; remove the override");
   c.model.dropout = {};
   c.loss = {};
   c.parallel.zero = 0;

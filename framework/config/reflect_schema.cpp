@@ -50,7 +50,8 @@ class SchemaWriter : public FieldVisitor {
     std::string s = object(root, fields, "", kSection);
     return R"({
   "$schema": "http://json-schema.org/draft-07/schema#",
-  "definitions": {"count": {"type": "string", "pattern": "^[+-]?((0|[1-9][0-9]*)([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?(k|M|G|Ki|Mi|Gi)$"}},)" +
+  "definitions": {"count": {"type": "string", "pattern": "^[+-]?((0|[1-9][0-9]*)([.][0-9]*)?)"
+           R"(|[.][0-9]+)([eE][+-]?[0-9]+)?(k|M|G|Ki|Mi|Gi)$"}},)" +
            s.substr(1) + "\n";
   }
 

@@ -265,6 +265,34 @@ TEST_F(Checkpoint, TheBestIsNamedAndStays) {
   EXPECT_EQ(fs::read_symlink(dir_ + "/best"), "step-00000007");
 }
 
+// As a copy of the directory that follows links has them.
+TEST_F(Checkpoint, LinksThatAreDirectoriesAreReplaced) {
+  const Data data = random_data(1);
+  checkpoint::Best best{.metric = config::Metric::bleu};
+  const auto saved = [&](std::int64_t step) {
+    best.improve(step, static_cast<double>(step));
+    return save(step, data, 1, 1, 2, best);
+  };
+  const auto follow = [&] {
+    fs::remove(dir_ + "/best");
+    fs::create_directory(dir_ + "/best");
+    std::ofstream(dir_ + "/best/manifest.json") << "{}";
+    fs::remove(dir_ + "/latest");
+    fs::create_directory_symlink("step-00000001", dir_ + "/latest");
+  };
+  EXPECT_TRUE(saved(1).ok());
+  follow();
+  EXPECT_EQ(saved(2).warning, "");
+  EXPECT_EQ(fs::read_symlink(dir_ + "/best"), "step-00000002");
+  EXPECT_TRUE(fs::exists(dir_ + "/best.old/manifest.json"));
+  EXPECT_EQ(latest(), dir_ + "/step-00000002");
+  follow();  // again, with best.old in the way: no less is removed
+  EXPECT_NE(saved(3).warning.find("best.old"), std::string::npos);
+  EXPECT_NE(saved(4).warning, "");
+  EXPECT_FALSE(fs::exists(dir_ + "/step-00000002"));
+  EXPECT_TRUE(fs::exists(dir_ + "/step-00000003"));
+}
+
 TEST(Best, IsTheFirstOfEqualsAndFinite) {
   using enum config::Metric;
   for (const config::Metric metric : {loss, perplexity, accuracy, bleu, chrf}) {

@@ -219,7 +219,8 @@ def check_pipes():
 
 def check_checkpoints_that_do_not_fit():
     """Said once, as a problem of checkpoints."""
-    for argument, code, text in (("checkpoint.dir=text.txt", 4, "is a file; expected a directory"), ("checkpoint.resume=gone", 3, "checkpoint.resume: gone")):
+    for argument, code, text in (("checkpoint.dir=text.txt", 4, "is a file; expected a directory"),
+                                 ("checkpoint.resume=gone", 3, "checkpoint.resume: gone")):
         report = examine(argument, code=code)
         finds(report, "checkpoints", text)
         assert [f["check"] for f in report["findings"] if f["severity"] == "problem"] == ["checkpoints"], report["findings"]

@@ -459,7 +459,8 @@ def check_messages():
         refused(f"'{name}' has ", {**content_, name: (dtype, shape, raw[:-2] + b"\x20\x40")}, config)  # at least 2
         refused(f"'{name}' is (8, ", {**content_, name: (dtype, [8, shape[1]], raw[:len(raw) // 2])}, config)
         refused(f"'{name}' has type I32", {**content_, name: ("I32", shape, bytes(4 * math.prod(shape)))}, config)
-    for name, output in (("llama_2", "lm_head.weight"), ("gpt2_0", "lm_head.weight"), ("qwen3_0", "lm_head.weight"), ("mistral_0", "lm_head.weight"),
+    for name, output in (("llama_2", "lm_head.weight"), ("gpt2_0", "lm_head.weight"), ("qwen3_0", "lm_head.weight"),
+                         ("mistral_0", "lm_head.weight"),
                          ("bert_0", "cls.predictions.decoder.weight"), ("roberta_3", "lm_head.decoder.weight")):
         folder = ROOT / "tests/fixtures/huggingface" / name
         config = json.loads((folder / "config.json").read_text())
@@ -490,7 +491,8 @@ def check_messages():
                                  {"num_attention_heads": 7}, {"is_causal": True}]),
                        ("bart_0", [{"is_causal": False}, {"is_causal": True}, {"num_attention_heads": 1}, {"hidden_size": 1}]),
                        ("bert_0", [{"is_causal": True}]),
-                       ("roberta_0", [{"is_causal": True}, {"hidden_act": "relu"}, {"is_decoder": True}, {"add_cross_attention": True}, {"position_embedding_type": "relative_key"},
+                       ("roberta_0", [{"is_causal": True}, {"hidden_act": "relu"},
+                                      {"is_decoder": True}, {"add_cross_attention": True}, {"position_embedding_type": "relative_key"},
                                       {"max_position_embeddings": 2}, {"pad_token_id": None}])):
         folder = ROOT / "tests/fixtures/huggingface" / name
         config, content = json.loads((folder / "config.json").read_text()), tensors(folder / "model.safetensors")

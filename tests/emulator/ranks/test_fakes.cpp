@@ -188,6 +188,7 @@ TEST_F(Nccl, AutoWantsAGpuForEveryRank) {
   EXPECT_TRUE(uses_nccl(comm::Backend::automatic));
   EXPECT_EQ(getenv("NCCL_HOSTID"), nullptr);
   EXPECT_EQ(std::string(getenv("NCCL_LAUNCH_ORDER_IMPLICIT")), "1");
+  EXPECT_EQ(std::string(getenv("CUDA_DEVICE_MAX_CONNECTIONS")), "32");
   EXPECT_FALSE(uses_nccl(comm::Backend::mpi));
 }
 
