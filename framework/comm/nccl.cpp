@@ -123,17 +123,25 @@ void set_environment(int rank, const GpuSharing& sharing) {
   set("NCCL_SOCKET_IFNAME", "=lo");
 }
 
-// Several groups may deadlock where what they start is not kept in order.
-void expect_order(std::size_t groups) {
-  constexpr int kOrdered = 22600;
-  int version = 0;
+// Several groups may deadlock where what they start is not kept in order, and messages where what
+// is in order is not side by side.
+void expect_order(std::size_t groups, std::size_t channels) {
+  constexpr int kOrdered = 22600, kOverlapping = 12030;
+  int version = 0, driver = 0;
   check_nccl(ncclGetVersion(&version), nullptr, "ncclGetVersion");
-  if (groups < 2 || version >= kOrdered) return;
-  throw Error(
-      ExitCode::environment,
-      "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
-          " may deadlock where a rank is in several groups, here in " + std::to_string(groups) +
-          "; expected NCCL 2.26 or newer, parallelism along one axis, or backend mpi");
+  cuda::check(cudaDriverGetVersion(&driver));
+  const std::size_t all = groups + channels;
+  if (all > 1 && version < kOrdered)
+    throw Error(
+        ExitCode::environment,
+        "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
+            " may deadlock where a rank is in several groups, here in " + std::to_string(all) +
+            "; expected NCCL 2.26 or newer, parallelism along one axis, or backend mpi");
+  if (channels > 1 && driver < kOverlapping)
+    throw Error(ExitCode::environment,
+                "with a driver for CUDA " + cuda::version_text(driver) +
+                    " NCCL runs one operation at a time, so that the messages of a pipeline may "
+                    "deadlock; expected a driver for CUDA 12.3 or newer, or parallel.backend: mpi");
 }
 
 ncclComm_t connect(NcclQueue& queue, Communicator& host, AxisSet axes, double timeout) {
@@ -154,7 +162,7 @@ Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const GpuSharing& sharin
   for (const AxisSet axes : mesh.layout.groups())
     if (axes != Axis::pipeline && mesh.group(axes).size() > 1)
       groups.insert(mesh.layout.group(mesh.rank(), axes));
-  expect_order(groups.size() + channels.size());
+  expect_order(groups.size(), channels.size());
   const auto queue = std::make_shared<NcclQueue>(kernels, mesh.recorder);
   Mesh result = mesh;
   std::map<std::vector<int>, ncclComm_t> comms;  // by ranks: groups of the same share one

@@ -11,13 +11,13 @@
 //
 // Pipeline messages have one NCCL communicator per channel, because the operations of one
 // communicator run in order. What a rank enqueues to different communicators begins in order
-// (NCCL_LAUNCH_ORDER_IMPLICIT; side by side from CUDA 12.3 on). A send that waits for its receiver
-// thus holds back only the next send of its channel, and that one, until it can begin, everything
-// enqueued after it. Two neighbours may each have a send that waits for the other's receive, so
-// streams must progress independently, which CUDA does not promise: as many queues as a GPU has are
-// asked for (mpi_state.h), and a side stream is made only for a communicator that uses it. send()
-// copies on the kernel stream and sends on the channel's stream; receive() runs on the kernel
-// stream. Messages cannot be captured.
+// (NCCL_LAUNCH_ORDER_IMPLICIT), side by side from CUDA 12.3 on; older drivers are refused. A send
+// that waits for its receiver thus holds back only the next send of its channel, and that one,
+// until it can begin, everything enqueued after it. Two neighbours may each have a send that waits
+// for the other's receive, so streams must progress independently, which CUDA does not promise: as
+// many queues as a GPU has are asked for (mpi_state.h), and a side stream is made only for a
+// communicator that uses it. send() copies on the kernel stream and sends on the channel's stream;
+// receive() runs on the kernel stream. Messages cannot be captured.
 #include <set>
 
 #include "comm/mesh.h"

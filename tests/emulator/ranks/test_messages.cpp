@@ -165,6 +165,22 @@ class Channels : public testing::Test {
   comm::Mesh host_;
 };
 
+TEST_F(Channels, NeedADriverThatRunsOperationsSideBySide) {
+  std::set<comm::Channel> both;
+  for (int place = 0; place + 1 < job().size(); ++place)
+    both.insert({{place, place + 1, 4}, {place + 1, place, 5}});
+  emulator::runtime.driver = 12020;
+  try {
+    connected(both);
+    ADD_FAILURE() << "a driver that is too old was accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::environment);
+    EXPECT_NE(std::string(e.what()).find("CUDA 12.2"), std::string::npos) << e.what();
+  }
+  emulator::runtime.driver = 12030;
+  EXPECT_NO_THROW(connected(both));
+}
+
 // The sender writes over tensors as soon as it may.
 TEST_F(Channels, NeedEachOfTheirWaits) {
   constexpr int kMessages = 3;
