@@ -57,7 +57,6 @@ constexpr Group kGroups[] = {
     {Axis::replica, Axis::replica},
     {Axis::shard, Axis::replica},
     {Axis::shard | Axis::tensor, Axis::replica},
-    {Axis::pipeline, Axis::pipeline},
     {kData | Axis::pipeline, Axis::pipeline},
     {kWorld - Axis::pipeline, Axis::pipeline},
     {Axis::context, Axis::context},

@@ -2,21 +2,22 @@
 
 #include <algorithm>
 
+#include "comm/messages.h"
+
 namespace tfm::comm {
 
 void run(const Mesh& mesh, const CollectiveCall& call, Tensor in, Tensor out) {
   TFM_CHECK(std::max(in.bytes(), out.bytes()) == call.bytes, "a collective differs from its plan");
-  Communicator& group = mesh.group(call.axes);
   if (call.kind == Collective::send)
-    group.send(in, out, call.peer, call.tag);
+    mesh.messages->send(in, out, call.peer, call.tag);
   else if (call.kind == Collective::receive)
-    group.receive(out, call.peer, call.tag);
+    mesh.messages->receive(out, call.peer, call.tag);
   else
-    group.run(call.kind, in, out);
+    mesh.group(call.axes).run(call.kind, in, out);
 }
 
 void complete_sends(const Mesh& mesh) {
-  if (mesh.layout[Axis::pipeline] > 1) mesh.group(Axis::pipeline).complete_sends();
+  if (mesh.messages) mesh.messages->complete_sends();
 }
 
 void Calls::next(Tensor in, Tensor out) {

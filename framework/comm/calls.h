@@ -11,7 +11,7 @@ namespace tfm::comm {
 // a send, `in` is the message and `out` its buffer; a receive uses `out` only.
 void run(const Mesh& mesh, const CollectiveCall& call, Tensor in, Tensor out);
 
-// Calls Communicator::complete_sends() on the pipeline group; does nothing without a pipeline.
+// Calls Messages::complete_sends(); does nothing without a pipeline.
 void complete_sends(const Mesh& mesh);
 
 // Runs a list of declared calls in order. Refers to the mesh and the list, which must outlive it.

@@ -49,13 +49,6 @@ void Communicator::run(Collective kind, Tensor in, Tensor out) {
   internal_error("a " + std::string(name_of(kind)) + " has no tensors `in` and `out`");
 }
 
-void Communicator::send(Tensor, Tensor, int, int) {
-  internal_error("this group of ranks exchanges no messages");
-}
-void Communicator::receive(Tensor, int, int) {
-  internal_error("this group of ranks exchanges no messages");
-}
-
 std::int64_t Communicator::staging_bytes(int size) {
   return size > 1 ? StagedCommunicator::kSlots * StagedCommunicator::slot_bytes(size) : 0;
 }

@@ -59,16 +59,6 @@ class Communicator {
   virtual void ring_shift(Tensor in, Tensor out) = 0;
   virtual void broadcast(Tensor t, int root) = 0;
   virtual void barrier() = 0;
-  // Point-to-point messages, supported only by the pipeline group; an internal error elsewhere.
-  // Messages of equal tags arrive in order. send() copies `t` to `buffer`, which has the same size
-  // and belongs to the communicator until the message is sent; `t` may be overwritten when send()
-  // returns. A send first waits until the previous message of the same tag is sent.
-  virtual void send(Tensor t, Tensor buffer, int to, int tag);
-  virtual void receive(Tensor t, int from, int tag);
-  // From here on the buffers of all messages sent so far may be overwritten: on host memory when
-  // this returns, on a device by subsequent work on its stream. All ranks call it at the same
-  // point; a message sent before it must not be received after it.
-  virtual void complete_sends() {}
   // Whether collectives are enqueued on the device's stream and need no action by the host.
   virtual bool on_stream() const { return false; }
   // Neighbours in the ring.

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "comm/messages.h"
 #ifdef TFM_NCCL
 #include "core/host.h"
 #include "device/cuda/stream.h"
@@ -16,10 +17,39 @@
 namespace tfm::comm {
 namespace {
 
-class StagedThroughHost final : public Communicator {
+// Device tensors on their way through host memory.
+class ThroughHost {
+ protected:
+  struct Memory {
+    std::int64_t bytes = 0;
+    std::shared_ptr<std::byte> data;
+  };
+
+  explicit ThroughHost(device::Device device) : device_(std::move(device)) {}
+  std::byte* staging(std::int64_t bytes) {
+    if (bytes > staging_.bytes) staging_ = {bytes, device_.allocate_host(bytes)};
+    return staging_.data.get();
+  }
+  Tensor fetch(Tensor t) {
+    Tensor copy = t;
+    copy.data = staging(t.bytes());
+    device::download(device_.stream(), copy.data, t.data, t.bytes());
+    return copy;
+  }
+  void put(const Tensor& to, const Tensor& from) {
+    device::upload(device_.stream(), to.data, from.data, from.bytes());
+  }
+
+  device::Device device_;
+
+ private:
+  Memory staging_;
+};
+
+class StagedCollectives final : public Communicator, ThroughHost {
  public:
-  StagedThroughHost(std::shared_ptr<Communicator> host, device::Device device)
-      : host_(std::move(host)), device_(std::move(device)) {}
+  StagedCollectives(std::shared_ptr<Communicator> host, device::Device device)
+      : ThroughHost(std::move(device)), host_(std::move(host)) {}
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
 
@@ -52,21 +82,6 @@ class StagedThroughHost final : public Communicator {
     put(t, copy);
   }
   void barrier() override { host_->barrier(); }
-  void send(Tensor t, Tensor, int to, int tag) override {
-    std::shared_ptr<std::byte>& sent = sent_[{to, tag, t.bytes()}];
-    if (!sent) sent = device_.allocate_host(t.bytes());
-    const Tensor copy = fetch(t);
-    Tensor buffer = copy;
-    buffer.data = sent.get();
-    host_->send(copy, buffer, to, tag);
-  }
-  void receive(Tensor t, int from, int tag) override {
-    Tensor copy = t;
-    copy.data = staging(t.bytes());
-    host_->receive(copy, from, tag);
-    put(t, copy);
-  }
-  void complete_sends() override { host_->complete_sends(); }
 
   Ticket start(Collective kind, Tensor in, Tensor out) override {
     const bool shifts = kind == Collective::ring_shift;
@@ -97,18 +112,10 @@ class StagedThroughHost final : public Communicator {
   }
 
  private:
-  struct Memory {
-    std::int64_t bytes = 0;
-    std::shared_ptr<std::byte> data;
-  };
   struct Started {
     Tensor device, host;
     Memory memory;
   };
-  std::byte* staging(std::int64_t bytes) {
-    if (bytes > staging_.bytes) staging_ = {bytes, device_.allocate_host(bytes)};
-    return staging_.data.get();
-  }
   Memory take(std::int64_t bytes) {  // kept from an earlier step, which exchanged the same
     const auto fits =
         std::ranges::find_if(spare_, [&](const Memory& m) { return m.bytes >= bytes; });
@@ -117,21 +124,34 @@ class StagedThroughHost final : public Communicator {
     spare_.erase(fits);
     return m;
   }
-  Tensor fetch(Tensor t) {
-    Tensor copy = t;
-    copy.data = staging(t.bytes());
-    device::download(device_.stream(), copy.data, t.data, t.bytes());
-    return copy;
-  }
-  void put(const Tensor& to, const Tensor& from) {
-    device::upload(device_.stream(), to.data, from.data, from.bytes());
-  }
-
   std::shared_ptr<Communicator> host_;
-  device::Device device_;
-  Memory staging_;
   std::map<Ticket, Started> started_;
   std::vector<Memory> spare_;
+};
+
+class StagedMessages final : public Messages, ThroughHost {
+ public:
+  StagedMessages(std::shared_ptr<Messages> host, device::Device device)
+      : ThroughHost(std::move(device)), host_(std::move(host)) {}
+
+  void send(Tensor t, Tensor, int to, int tag) override {
+    std::shared_ptr<std::byte>& sent = sent_[{to, tag, t.bytes()}];
+    if (!sent) sent = device_.allocate_host(t.bytes());
+    const Tensor copy = fetch(t);
+    Tensor buffer = copy;
+    buffer.data = sent.get();
+    host_->send(copy, buffer, to, tag);
+  }
+  void receive(Tensor t, int from, int tag) override {
+    Tensor copy = t;
+    copy.data = staging(t.bytes());
+    host_->receive(copy, from, tag);
+    put(t, copy);
+  }
+  void complete_sends() override { host_->complete_sends(); }
+
+ private:
+  std::shared_ptr<Messages> host_;
   // By receiver, tag and bytes: the last message of a tag may be under way when a longer one comes.
   std::map<std::tuple<int, int, std::int64_t>, std::shared_ptr<std::byte>> sent_;
 };
@@ -140,7 +160,8 @@ Mesh staged_mesh(const Mesh& mesh, const device::Device& device) {
   Mesh staged = mesh;
   for (const AxisSet axes : mesh.layout.groups())
     if (auto& group = staged.handle(axes); group->size() > 1)
-      group = std::make_shared<StagedThroughHost>(group, device);
+      group = std::make_shared<StagedCollectives>(group, device);
+  if (mesh.messages) staged.messages = std::make_shared<StagedMessages>(mesh.messages, device);
   return staged;
 }
 
@@ -199,13 +220,13 @@ Mesh device_mesh(const Mesh& mesh, device::Device& device, const DeviceMeshOptio
 std::string transport_of(const Mesh& tensors) {
   bool nccl = false;
   std::string staged;
-  for (const AxisSet axes : tensors.layout.groups()) {
-    if (tensors.layout.size(axes) == 1) continue;
-    if (tensors.group(axes).on_stream())
-      nccl = true;
-    else
-      staged += (staged.empty() ? "" : ", ") + name_of(axes);
-  }
+  const auto add = [&](AxisSet axes, bool on_stream) {
+    nccl |= on_stream;
+    if (!on_stream) staged += (staged.empty() ? "" : ", ") + name_of(axes);
+  };
+  for (const AxisSet axes : tensors.layout.groups())
+    if (tensors.layout.size(axes) > 1) add(axes, tensors.group(axes).on_stream());
+  if (tensors.messages) add(Axis::pipeline, tensors.messages->on_stream());
   const std::string host = "host memory, which is slower";
   if (staged.empty()) return nccl ? "NCCL" : "";
   return nccl ? "NCCL, on the axes " + staged + " through " + host : host;

@@ -11,6 +11,7 @@
 namespace tfm::comm {
 
 class FlightRecorder;
+class Messages;
 
 // What moves tensors between ranks; automatic: NCCL where every rank has a GPU of its own.
 enum class Backend : std::uint8_t { automatic, nccl, mpi };
@@ -24,6 +25,7 @@ class Mesh {
 
   Layout layout;
   std::shared_ptr<FlightRecorder> recorder;  // log of the collectives; null in a single mesh
+  std::shared_ptr<Messages> messages;        // between stages of a pipeline; null with one stage
 
   int rank() const { return rank_; }
   int coordinate(Axis a) const { return layout.coordinate(rank_, a); }

@@ -1,44 +1,34 @@
 #pragma once
-// Base class of the pipeline's process groups, whatever the transport of their messages.
+// Point-to-point messages between the stages of a pipeline, whatever their transport.
 #include <compare>
 #include <utility>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "core/tensor.h"
 
 namespace tfm::comm {
 
-// The messages of one tag from one rank to another, both as indices in the group.
+// The messages of one tag from one stage to another.
 struct Channel {
   int from = 0, to = 0, tag = 0;
   friend auto operator<=>(const Channel&, const Channel&) = default;
 };
 
-class MessageGroup : public Communicator {
+class Messages {
  public:
-  // `ranks`: the group's ranks of the job. `rank`: this rank's index among them.
-  MessageGroup(std::vector<int> ranks, int rank) : ranks_(std::move(ranks)), rank_(rank) {}
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(ranks_.size()); }
-  void all_reduce(Tensor, Collective) override { refuse(); }
-  void reduce_scatter(Tensor, Tensor) override { refuse(); }
-  void all_gather(Tensor, Tensor) override { refuse(); }
-  void ring_shift(Tensor, Tensor) override { refuse(); }
-  void broadcast(Tensor, int) override { refuse(); }
-  void barrier() override { refuse(); }
-  Ticket start(Collective, Tensor, Tensor) override { refuse(); }
-  void finish(Ticket) override { refuse(); }
+  virtual ~Messages() = default;
 
- protected:
-  int of_job(int place) const { return ranks_[static_cast<std::size_t>(place)]; }
-
- private:
-  [[noreturn]] static void refuse() {
-    internal_error("the ranks of a pipeline exchange messages only");
-  }
-
-  std::vector<int> ranks_;
-  int rank_;
+  // Messages of equal tags arrive in order. send() copies `t` to `buffer`, which has the same size
+  // and belongs to the transport until the message is sent; `t` may be overwritten when send()
+  // returns. A send first waits until the previous message of the same tag is sent.
+  virtual void send(Tensor t, Tensor buffer, int to, int tag) = 0;
+  virtual void receive(Tensor t, int from, int tag) = 0;
+  // From here on the buffers of all messages sent so far may be overwritten: on host memory when
+  // this returns, on a device by subsequent work on its stream. All ranks call it at the same
+  // point; a message sent before it must not be received after it.
+  virtual void complete_sends() = 0;
+  // Whether messages are enqueued on the device's stream and need no action by the host.
+  virtual bool on_stream() const { return false; }
 };
 
 }  // namespace tfm::comm

@@ -99,11 +99,10 @@ Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
   const bool own_core = s->cores_suffice();
   for (const AxisSet axes : layout.groups())
     mesh.handle(axes) =
-        axes == Axis::pipeline
-            ? pipeline_messages(layout.group(s->rank, axes), mesh.place(axes), mesh.recorder,
-                                s->split(mesh.place(kWorld - axes), s->rank), s)
-            : make_group(s, mesh.place(kWorld - axes), axes, mesh.recorder, force_messages,
-                         own_core);
+        make_group(s, mesh.place(kWorld - axes), axes, mesh.recorder, force_messages, own_core);
+  if (layout[Axis::pipeline] > 1)
+    mesh.messages = mpi_messages(layout.group(s->rank, Axis::pipeline), mesh.recorder,
+                                 s->split(mesh.place(kWorld - Axis::pipeline), s->rank), s);
   check_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
   return mesh;
 }

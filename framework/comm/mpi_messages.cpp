@@ -6,19 +6,18 @@
 namespace tfm::comm {
 namespace {
 
-// Messages between the ranks of a pipeline. A rank that waits in one also brings on the others that
-// it has under way.
-class Messages final : public MessageGroup {
+// A rank that waits in a message also brings on the others that it has under way.
+class MpiMessages final : public Messages {
  public:
-  Messages(std::vector<int> ranks, int rank, std::shared_ptr<FlightRecorder> recorder,
-           MPI_Comm group, std::shared_ptr<MpiSession::State> session)
-      : MessageGroup(std::move(ranks), rank),
+  MpiMessages(std::vector<int> stages, std::shared_ptr<FlightRecorder> recorder, MPI_Comm group,
+              std::shared_ptr<MpiSession::State> session)
+      : stages_(std::move(stages)),
         recorder_(std::move(recorder)),
         group_(group),
         session_(std::move(session)) {
     session_->outboxes.insert(&sent_);
   }
-  ~Messages() override {
+  ~MpiMessages() override {
     session_->outboxes.erase(&sent_);
     if (std::uncaught_exceptions() == 0)
       for (auto& [channel, sent] : sent_)
@@ -66,11 +65,13 @@ class Messages final : public MessageGroup {
       f(static_cast<char*>(t.data) + at, static_cast<int>(std::min(kMost, t.bytes() - at)));
   }
   Event begin(Collective op, const Tensor& t, int peer) {
-    const Event event = recorder_->begin(Axis::pipeline, op, t.bytes(), of_job(peer));
+    const Event event =
+        recorder_->begin(Axis::pipeline, op, t.bytes(), stages_[static_cast<std::size_t>(peer)]);
     recorder_->wait(event);
     return event;
   }
 
+  std::vector<int> stages_;  // ranks of the job
   std::shared_ptr<FlightRecorder> recorder_;
   MPI_Comm group_;
   std::shared_ptr<MpiSession::State> session_;
@@ -79,12 +80,11 @@ class Messages final : public MessageGroup {
 
 }  // namespace
 
-std::shared_ptr<Communicator> pipeline_messages(std::vector<int> ranks, int rank,
-                                                std::shared_ptr<FlightRecorder> recorder,
-                                                MPI_Comm group,
-                                                std::shared_ptr<MpiSession::State> session) {
-  return std::make_shared<Messages>(std::move(ranks), rank, std::move(recorder), group,
-                                    std::move(session));
+std::shared_ptr<Messages> mpi_messages(std::vector<int> stages,
+                                       std::shared_ptr<FlightRecorder> recorder, MPI_Comm group,
+                                       std::shared_ptr<MpiSession::State> session) {
+  return std::make_shared<MpiMessages>(std::move(stages), std::move(recorder), group,
+                                       std::move(session));
 }
 
 }  // namespace tfm::comm

@@ -155,10 +155,9 @@ std::shared_ptr<Communicator> message_collectives(int rank, int size, AxisSet ax
                                                   std::shared_ptr<FlightRecorder> recorder,
                                                   MPI_Comm group,
                                                   std::shared_ptr<MpiSession::State> session);
-// The pipeline group's communicator. `ranks`: its ranks of the job.
-std::shared_ptr<Communicator> pipeline_messages(std::vector<int> ranks, int rank,
-                                                std::shared_ptr<FlightRecorder> recorder,
-                                                MPI_Comm group,
-                                                std::shared_ptr<MpiSession::State> session);
+// `stages`: the ranks of the job that are those of `group`.
+std::shared_ptr<Messages> mpi_messages(std::vector<int> stages,
+                                       std::shared_ptr<FlightRecorder> recorder, MPI_Comm group,
+                                       std::shared_ptr<MpiSession::State> session);
 
 }  // namespace tfm::comm

@@ -160,21 +160,19 @@ Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const GpuSharing& sharin
   set_environment(mesh.rank(), sharing);
   std::set<std::vector<int>> groups;
   for (const AxisSet axes : mesh.layout.groups())
-    if (axes != Axis::pipeline && mesh.group(axes).size() > 1)
-      groups.insert(mesh.layout.group(mesh.rank(), axes));
+    if (mesh.group(axes).size() > 1) groups.insert(mesh.layout.group(mesh.rank(), axes));
   expect_order(groups.size(), channels.size());
   const auto queue = std::make_shared<NcclQueue>(kernels, mesh.recorder);
   Mesh result = mesh;
   std::map<std::vector<int>, ncclComm_t> comms;  // by ranks: groups of the same share one
   for (const AxisSet axes : mesh.layout.groups()) {
     auto& group = result.handle(axes);
-    if (group->size() == 1 || axes == Axis::pipeline) continue;
+    if (group->size() == 1) continue;
     ncclComm_t& comm = comms[mesh.layout.group(mesh.rank(), axes)];
     if (!comm) comm = connect(*queue, *group, axes, timeout);
     group = std::make_shared<NcclCommunicator>(group, axes, comm, queue);
   }
-  if (mesh.layout[Axis::pipeline] > 1)
-    result.handle(Axis::pipeline) = nccl_messages(mesh, queue, channels, timeout);
+  if (mesh.messages) result.messages = nccl_messages(mesh, queue, channels, timeout);
   queue->start();
   return result;
 }

@@ -11,16 +11,17 @@ namespace {
 
 constexpr int kSender = 0, kReceiver = 1;  // of a channel's communicator
 
-class NcclMessages final : public MessageGroup {
+class NcclMessages final : public Messages {
  public:
-  NcclMessages(Mesh& mesh, std::shared_ptr<NcclQueue> queue)
-      : MessageGroup(mesh.layout.group(mesh.rank(), Axis::pipeline), mesh.place(Axis::pipeline)),
-        host_(mesh.handle(Axis::pipeline)),
+  NcclMessages(const Mesh& mesh, std::shared_ptr<NcclQueue> queue)
+      : stages_(mesh.layout.group(mesh.rank(), Axis::pipeline)),
+        stage_(mesh.place(Axis::pipeline)),
+        host_(mesh.messages),
         queue_(std::move(queue)) {}
 
   // The identifier goes from the sender to the receiver as a message of the host.
   void connect(const Channel& channel, double timeout) {
-    const bool sends = channel.from == rank();
+    const bool sends = channel.from == stage_;
     End& end = ends_[channel];
     const Tensor id{&end.id, DType::i32, {sizeof end.id / 4}};
     if (sends) {
@@ -43,7 +44,7 @@ class NcclMessages final : public MessageGroup {
   }
 
   void send(Tensor t, Tensor buffer, int to, int tag) override {
-    End& end = at({rank(), to, tag});
+    End& end = at({stage_, to, tag});
     const cudaStream_t stream = queue_->beside(end.comm);
     end.sent.hold_back(kernels());
     if (buffer.data != t.data)
@@ -56,14 +57,14 @@ class NcclMessages final : public MessageGroup {
     end.sent.record(stream);
   }
   void receive(Tensor t, int from, int tag) override {
-    const End& end = at({from, rank(), tag});
+    const End& end = at({from, stage_, tag});
     run(Collective::receive, t, end, kernels(), from, [&](std::size_t n, ncclDataType_t type) {
       return ncclRecv(t.data, n, type, kSender, end.comm, kernels());
     });
   }
   void complete_sends() override {
     for (const auto& [channel, end] : ends_)
-      if (channel.from == rank()) end.sent.hold_back(kernels());
+      if (channel.from == stage_) end.sent.hold_back(kernels());
   }
   bool on_stream() const override { return true; }
 
@@ -74,6 +75,7 @@ class NcclMessages final : public MessageGroup {
     cuda::Event ready, sent;  // of the last message: it is in its buffer, it has been received
   };
 
+  int of_job(int stage) const { return stages_[static_cast<std::size_t>(stage)]; }
   cudaStream_t kernels() const { return queue_->kernels().get(); }
   End& at(const Channel& channel) {
     const auto found = ends_.find(channel);
@@ -86,7 +88,9 @@ class NcclMessages final : public MessageGroup {
     queue_->run(op, Axis::pipeline, t, end.comm, stream, call, of_job(peer));
   }
 
-  std::shared_ptr<Communicator> host_;
+  std::vector<int> stages_;  // ranks of the job
+  int stage_;                // this rank's
+  std::shared_ptr<Messages> host_;
   std::shared_ptr<NcclQueue> queue_;
   std::map<Channel, End> ends_;
 };
@@ -95,8 +99,8 @@ class NcclMessages final : public MessageGroup {
 
 // In one order on all ranks, so that none waits for another in a circle; in this one neighbours
 // connect side by side.
-std::shared_ptr<Communicator> nccl_messages(Mesh mesh, std::shared_ptr<NcclQueue> queue,
-                                            const std::set<Channel>& channels, double timeout) {
+std::shared_ptr<Messages> nccl_messages(const Mesh& mesh, std::shared_ptr<NcclQueue> queue,
+                                        const std::set<Channel>& channels, double timeout) {
   const int stages = mesh.layout[Axis::pipeline];
   std::vector<Channel> order(channels.begin(), channels.end());
   std::ranges::sort(order, {}, [&](const Channel& c) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/flight_recorder.h"
+#include "comm/mesh.h"
 #include "comm/messages.h"
 #include "device/cuda/event.h"
 
@@ -76,8 +77,7 @@ class NcclQueue {
   std::thread thread_;
 };
 
-// The pipeline group's communicator for messages on `channels`.
-std::shared_ptr<Communicator> nccl_messages(Mesh mesh, std::shared_ptr<NcclQueue> queue,
-                                            const std::set<Channel>& channels, double timeout);
+std::shared_ptr<Messages> nccl_messages(const Mesh& mesh, std::shared_ptr<NcclQueue> queue,
+                                        const std::set<Channel>& channels, double timeout);
 
 }  // namespace tfm::comm

@@ -244,9 +244,8 @@ void Program::exchange(std::size_t i, const ExecContext& context, std::int64_t s
   const Exchange& x = exchanges_[s.exchange];
   if (!runs(x, context.state.micro_batch)) return;
   const bool in_halves = x.overlaps() && !x.message();
-  comm::Communicator& group = context.mesh->group(x.call.axes);
   if (s.kind == Instruction::Kind::wait) {
-    if (in_halves) group.finish(tickets_[s.exchange]);
+    if (in_halves) context.mesh->group(x.call.axes).finish(tickets_[s.exchange]);
     if (ends_sum(x)) add_sum(x, context, slot);
     return;
   }
@@ -255,7 +254,7 @@ void Program::exchange(std::size_t i, const ExecContext& context, std::int64_t s
   if (!in_halves) return comm::run(*context.mesh, x.call, t.in, t.out);
   TFM_CHECK(std::max(t.in.bytes(), t.out.bytes()) == x.call.bytes,
             "a collective differs from its plan");
-  tickets_[s.exchange] = group.start(x.call.kind, t.in, t.out);
+  tickets_[s.exchange] = context.mesh->group(x.call.axes).start(x.call.kind, t.in, t.out);
 }
 
 void Program::run_instruction(std::size_t i, const ExecContext& context, std::int64_t slot) const {

@@ -4,6 +4,7 @@
 
 #include "comm/calls.h"
 #include "comm/flight_recorder.h"
+#include "comm/messages.h"
 #include "core/task.h"
 #include "device/timed.h"
 #include "kernels/elementwise.h"
@@ -243,7 +244,7 @@ std::array<std::int64_t, kMostObjectives> Engine::packed_rows(const Batch& batch
 }
 
 bool Engine::runs_ahead() const {
-  return !device_.is_cpu() &&
+  return !device_.is_cpu() && (!tensors_.messages || tensors_.messages->on_stream()) &&
          std::ranges::all_of(tensors_.layout.groups(), [&](const comm::AxisSet axes) {
            return stays_on_device(tensors_.group(axes));
          });

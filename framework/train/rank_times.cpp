@@ -12,6 +12,7 @@ RankTimes::RankTimes(const comm::Mesh& mesh)
     : mesh_(mesh), hosts_(comm::gather_strings(mesh.world(), host_name())) {
   for (const comm::AxisSet axes : mesh.layout.groups())
     if (mesh.layout.size(axes) > 1) axes_.push_back(axes);
+  if (mesh.messages) axes_.push_back(comm::Axis::pipeline);
   mine_.resize(width());
   all_.resize(width() * hosts_.size());
 }

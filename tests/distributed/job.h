@@ -2,6 +2,7 @@
 // The job that the distributed tests run in; made by main.
 #include <string>
 
+#include "comm/messages.h"
 #include "comm/mpi.h"
 #include "comm/watchdog.h"
 
@@ -23,11 +24,11 @@ void misbehave(const comm::Mesh& mesh, comm::Watchdog& watchdog, const std::stri
 
 // Messages both ways between the two stages of a mesh; what is received is in `t`.
 inline void exchange(const comm::Mesh& mesh, const Tensor& t, const Tensor& buffer) {
-  comm::Communicator& stages = mesh.group(comm::Axis::pipeline);
-  const int other = 1 - stages.rank();
-  if (stages.rank() == 0) stages.send(t, buffer, other, 0);
+  comm::Messages& stages = *mesh.messages;
+  const int stage = mesh.place(comm::Axis::pipeline), other = 1 - stage;
+  if (stage == 0) stages.send(t, buffer, other, 0);
   stages.receive(t, other, 0);
-  if (stages.rank() == 1) stages.send(t, buffer, other, 0);
+  if (stage == 1) stages.send(t, buffer, other, 0);
   stages.complete_sends();
 }
 

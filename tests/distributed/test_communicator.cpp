@@ -418,7 +418,7 @@ float passed_on(bool complete) {
   const int ranks = job().size(), rank = job().rank();
   const comm::Mesh mesh = comm::make_mesh(job(), comm::Layout({.pipeline = ranks}));
   std::vector<float> sent(1 << 20, static_cast<float>(rank)), received(sent.size());
-  comm::Communicator& stages = mesh.group(comm::Axis::pipeline);
+  comm::Messages& stages = *mesh.messages;
   if (rank + 1 < ranks) stages.send(tensor(sent), tensor(sent), rank + 1, 0);
   if (complete) usleep(50000 * static_cast<unsigned>(rank));
   if (rank > 0) stages.receive(tensor(received), rank - 1, 0);

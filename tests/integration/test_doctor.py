@@ -110,6 +110,14 @@ def check_a_slow_rank():
     finds(report, "speed", "rank 1 on", "the median rank", "end what else runs there")
 
 
+def check_a_pipeline():
+    """Sums are timed on the axes that have them, and a pipeline's stages have none."""
+    stages = ("parallel.pipeline=2", "parallel.data=2", "train.micro_batch_size=2")
+    report, _ = launch("bash", "-c", f"{DOCTOR} cfg.yaml --json {' '.join(stages)} || true", ranks=4, OMP_NUM_THREADS="1")
+    assert {"data", "world"} <= {a["axis"] for a in report["axes"]}, report
+    assert not [f for f in report["findings"] if f["severity"] == "problem" and f["check"] != "cores"], report["findings"]
+
+
 def check_another_launcher():
     finds(examine(ranks=0, code=4, PMI_SIZE="4"), "launch", "the launcher started 4 processes", "srun --mpi=pmix")
 
@@ -244,7 +252,7 @@ def main():
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         pathlib.Path("runs").mkdir()
         for check in (check_a_clean_host, check_checkpoint_size, check_wrong_binding, check_more_threads_than_cores, check_a_slow_rank,
-                      check_another_launcher, check_a_rank_that_never_comes, check_another_configuration, check_another_build,
+                      check_a_pipeline, check_another_launcher, check_a_rank_that_never_comes, check_another_configuration, check_another_build,
                       check_a_read_only_directory, check_a_full_disk, check_a_directory_that_is_not_shared, check_two_jobs_in_one_directory,
                       check_missing_data, check_metrics_that_cannot_be_written, check_pipes, check_checkpoints_that_do_not_fit,
                       check_too_little_memory, check_no_device):

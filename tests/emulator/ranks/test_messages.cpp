@@ -190,7 +190,7 @@ TEST_F(Channels, NeedEachOfTheirWaits) {
     std::int32_t wrong = 0;
     {
       const comm::Mesh mesh = connected({{0, 1, 4}});
-      comm::Communicator& stages = mesh.group(comm::Axis::pipeline);
+      comm::Messages& stages = *mesh.messages;
       emulator::runtime.event_waits = 0;
       if (job().rank() == 0) emulator::runtime.ignored_wait = ignored;
       for (int i = 1; i <= kMessages; ++i) {
@@ -230,7 +230,7 @@ TEST_F(Channels, NeedEachOfTheirWaits) {
 // Nothing else waits for it, the host as little as the kernels, but it has a name.
 TEST_F(Channels, ASendThatWaitsHoldsUpNothingElse) {
   const comm::Mesh mesh = connected({{0, 1, 4}, {0, 1, 5}, {1, 0, 4}});
-  comm::Communicator& stages = mesh.group(comm::Axis::pipeline);
+  comm::Messages& stages = *mesh.messages;
   const Tensor t = tensor(), buffer = tensor(), other = tensor();
   const auto meet = [&] { host_.world().barrier(); };
   const int rank = job().rank();
@@ -277,8 +277,8 @@ TEST_F(Channels, AreThoseThatWereDeclared) {
   EXPECT_EQ(emulator::nccl.communicators - before, 1 + (job().rank() < 2 ? 2 : 0))
       << "of the world, and of each channel";
   const Tensor t = tensor();
-  EXPECT_ANY_THROW(mesh.group(comm::Axis::pipeline).send(t, t, 1, 6));
-  EXPECT_ANY_THROW(mesh.group(comm::Axis::pipeline).receive(t, 1, 4));
+  EXPECT_ANY_THROW(mesh.messages->send(t, t, 1, 6));
+  EXPECT_ANY_THROW(mesh.messages->receive(t, 1, 4));
 }
 
 }  // namespace
