@@ -211,10 +211,10 @@ class PartOfProduct {
         band_(band()),
         strip_(
             std::min(depths_ > 1 ? kStrip : g.n, round_up(part.column_end - part.column, kBlock))),
-        a_(scratch<bf16, 1>(band_ * depth_)),
-        b_(scratch<bf16, 2>(kColumns * depth_)),
-        sums_(scratch<float, 21>(depths_ > 1 ? band_ * round_up(strip_, kBlock) : kGroup * kSums)) {
-  }
+        a_(scratch<bf16, struct PackedA>(band_ * depth_)),
+        b_(scratch<bf16, struct PackedB>(kColumns * depth_)),
+        sums_(scratch<float, struct Sums>(depths_ > 1 ? band_ * round_up(strip_, kBlock)
+                                                      : kGroup * kSums)) {}
 
   TFM_AMX_TARGET void compute() const {
     const AmxTiles tiles;

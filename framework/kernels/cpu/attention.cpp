@@ -15,7 +15,8 @@ void tile_forward(const AttentionTile<T>& tile) {
     return;
   }
   const std::int64_t stride = tile.scratch_stride(a.keys);
-  T *scores = scratch<T, 1>(kTileQueries * stride), *factors = scratch<T, 2>(a.keys + kFactorSlack);
+  T *scores = scratch<T, struct Scores>(kTileQueries * stride),
+    *factors = scratch<T, struct Factors>(a.keys + kFactorSlack);
   tile_product<T>(false, true, tile.rows, tile.width, a.head_size, a.q + tile.q_offset(),
                   a.q_stride, a.k + tile.kv_offset(), a.kv_stride, T{0}, scores, stride);
   T inverse[kTileQueries];

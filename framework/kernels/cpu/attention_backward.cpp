@@ -11,9 +11,9 @@ class GroupBackward {
   GroupBackward(const AttentionBackwardArgs<T>& args, std::int64_t b, std::int64_t group)
       : g_(args), a_(args.forward), b_(b), group_(group), real_(real_keys(args.forward, b)) {
     stride_ = AttentionTile<T>::scratch_stride(a_.keys);
-    weights_ = scratch<T, 1>(kTileQueries * stride_);
-    gradients_ = scratch<T, 3>(kTileQueries * stride_);
-    factors_ = scratch<T, 2>(a_.keys + kFactorSlack);
+    weights_ = scratch<T, struct Weights>(kTileQueries * stride_);
+    gradients_ = scratch<T, struct Gradients>(kTileQueries * stride_);
+    factors_ = scratch<T, struct Factors>(a_.keys + kFactorSlack);
   }
 
   void run() {

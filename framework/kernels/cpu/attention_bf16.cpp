@@ -21,10 +21,10 @@ struct TermPairs {
   std::int64_t stride;
   operator DotColumns() const { return {data, stride}; }
 };
-template <int Slot>
+template <class Use>
 TermPairs words(std::int64_t pairs, std::int64_t columns) {
   const std::int64_t stride = padded(columns);
-  return {scratch<std::uint32_t, Slot>(pairs * stride), stride};
+  return {scratch<std::uint32_t, Use>(pairs * stride), stride};
 }
 
 // Scratch memory of a task: one group of heads of one sequence.
@@ -47,10 +47,10 @@ struct GroupTiles {
         q(g.a.q + g.q_at()),
         k(g.a.k + g.kv_at()),
         v(g.a.v + g.kv_at()),
-        scores(scratch<float, 15>(kTileQueries * stride)),
-        factors(scratch<float, 16>(g.a.keys + kFactorSlack)),
-        rows(scratch<float, 17>(kTileQueries * width)),
-        halves(scratch<bf16, 0>(kTileQueries * stride)) {}
+        scores(scratch<float, struct Scores>(kTileQueries * stride)),
+        factors(scratch<float, struct Factors>(g.a.keys + kFactorSlack)),
+        rows(scratch<float, struct Rows>(kTileQueries * width)),
+        halves(scratch<bf16, struct Halves>(kTileQueries * stride)) {}
 
   AttentionTile<float> tile(std::int64_t head, std::int64_t number) const {
     return {options, 0, head, number, real};
@@ -113,17 +113,17 @@ class Backward {
         out_(args.forward.out + group.out_at()),
         part_(args.forward.keys < args.forward.all_keys()),
         kv_stride_(args.forward.kv_stride),
-        keys_(words<0>(g_.size / 2, g_.real)),
-        values_(words<1>(g_.size / 2, g_.real)),
-        key_pairs_(words<2>(ceil_div(g_.real, 2), g_.size)),
-        query_pairs_(words<3>(kTilePairs, g_.size)),
-        dout_pairs_(words<4>(kTilePairs, g_.size)),
-        weight_pairs_(words<5>(kTilePairs, g_.a.keys)),
-        score_pairs_(words<6>(kTilePairs, g_.a.keys)),
-        weights_(scratch<bf16, 3>(kTileQueries * g_.stride)),
-        gradients_(scratch<float, 18>(kTileQueries * g_.stride)),
-        dk_(scratch<float, 19>(g_.size * g_.stride)),
-        dv_(scratch<float, 20>(g_.size * g_.stride)) {
+        keys_(words<struct Keys>(g_.size / 2, g_.real)),
+        values_(words<struct Values>(g_.size / 2, g_.real)),
+        key_pairs_(words<struct KeyPairs>(ceil_div(g_.real, 2), g_.size)),
+        query_pairs_(words<struct QueryPairs>(kTilePairs, g_.size)),
+        dout_pairs_(words<struct OutputPairs>(kTilePairs, g_.size)),
+        weight_pairs_(words<struct WeightPairs>(kTilePairs, g_.a.keys)),
+        score_pairs_(words<struct ScorePairs>(kTilePairs, g_.a.keys)),
+        weights_(scratch<bf16, struct Weights>(kTileQueries * g_.stride)),
+        gradients_(scratch<float, struct Gradients>(kTileQueries * g_.stride)),
+        dk_(scratch<float, struct KeyGradients>(g_.size * g_.stride)),
+        dv_(scratch<float, struct ValueGradients>(g_.size * g_.stride)) {
     const std::int64_t heads = group.heads, distances = g_.a.queries + g_.a.keys - 1;
     if (args.dbias) {
       dbias_ = args.dbias + (group.b * g_.a.heads + group.first_head) * distances;
@@ -193,7 +193,7 @@ class Backward {
                 to, g_.stride, true);
   }
   void store_transposed(const float* from, float factor, bf16* to) const {
-    auto* words = scratch<std::uint32_t, 8>(g_.a.keys * g_.width);
+    auto* words = scratch<std::uint32_t, struct KeyWords>(g_.a.keys * g_.width);
     pair_columns(reinterpret_cast<const bf16*>(from), 2 * g_.stride, g_.size, 2 * g_.a.keys, words,
                  g_.width);
     const auto* rows = reinterpret_cast<const float*>(words);
@@ -214,8 +214,8 @@ class Backward {
 
 void attention_group(const Group<bf16>& group) {
   const GroupTiles g(group);
-  const TermPairs keys = words<0>(g.size / 2, g.real),
-                  values = words<1>(ceil_div(g.real, 2), g.size);
+  const TermPairs keys = words<struct Keys>(g.size / 2, g.real),
+                  values = words<struct Values>(ceil_div(g.real, 2), g.size);
   pair_columns(g.k, g.a.kv_stride, g.real, g.size, keys.data, keys.stride);
   pair_rows(g.v, g.a.kv_stride, g.real, g.size, values.data, values.stride);
   bf16* out = g.a.out + group.out_at();

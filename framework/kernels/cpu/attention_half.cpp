@@ -35,9 +35,9 @@ void forward(cpu::Stream& stream, const AttentionArgs<T>& a) {
     const Group<T> g(a, task);
     if constexpr (std::is_same_v<T, bf16>)
       if (computes_natively(a)) return attention_group(g);
-    float *q = scratch<float, 11>(a.queries * g.width),
-          *kv = scratch<float, 12>(a.keys * 2 * a.head_size),
-          *out = scratch<float, 13>(a.queries * g.width);
+    float *q = scratch<float, struct Queries>(a.queries * g.width),
+          *kv = scratch<float, struct Keys>(a.keys * 2 * a.head_size),
+          *out = scratch<float, struct Output>(a.queries * g.width);
     cpu::Stream here{1};
     attention(here, copy(g, q, kv, out));
     for (std::int64_t t = 0; t < a.queries; ++t)
@@ -54,9 +54,9 @@ void backward(cpu::Stream& stream, const AttentionBackwardArgs<T>& args) {
       if (computes_natively(a)) return attention_group_backward(g, args);
     const std::int64_t D = a.head_size, kv_width = 2 * D, queries = a.queries * g.width,
                        keys = a.keys * kv_width;
-    float *q = scratch<float, 11>(4 * queries), *out = q + queries, *dout = out + queries,
-          *dq = dout + queries;
-    float *kv = scratch<float, 12>(2 * keys), *dkv = kv + keys;
+    float *q = scratch<float, struct Queries>(4 * queries), *out = q + queries,
+          *dout = out + queries, *dq = dout + queries;
+    float *kv = scratch<float, struct Keys>(2 * keys), *dkv = kv + keys;
     AttentionBackwardArgs<float> f{
         .forward = copy(g, q, kv, out), .dout = dout, .dq = dq, .dk = dkv, .dv = dkv + D};
     if (args.dbias)

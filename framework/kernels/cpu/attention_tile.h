@@ -85,7 +85,7 @@ struct AttentionTile {
     const auto sees = [=](std::int64_t s) { return segment[s] >= least && segment[s] <= most; };
     while (visible > 0 && !sees(visible - 1)) --visible;
     constexpr T hidden = -std::numeric_limits<T>::infinity();
-    T* added = scratch<T, 4>(a.keys);
+    T* added = scratch<T, struct Added>(a.keys);
     if (bias)
       for (std::int64_t s = 0; s < visible; ++s) added[s] = sees(s) ? bias[s] : hidden;
     else

@@ -16,7 +16,7 @@ void bucket_bias(cpu::Stream& stream, const BucketBiasArgs<T>& a) {
 template <class T>
 void bucket_bias_backward(cpu::Stream& stream, const BucketBiasBackwardArgs<T>& a) {
   parallel(stream, a.heads, a.batch * a.heads * a.distances, [&](std::int64_t h) {
-    double* sum = scratch<double, 0>(a.buckets);
+    double* sum = scratch<double, struct BucketSums>(a.buckets);
     std::fill_n(sum, a.buckets, 0.0);
     for (std::int64_t b = 0; b < a.batch; ++b) {
       const Accum<T>* dbias = a.dbias + (b * a.heads + h) * a.distances;

@@ -107,7 +107,7 @@ void cross_entropy_statistics(cpu::Stream& stream, const CrossEntropyArgs<T>& a)
 template <class T>
 void cross_entropy_statistics_and_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.padded_cols, [&](std::int64_t r) {
-    auto* const exponentials = scratch<Accum<T>>(a.cols);
+    auto* const exponentials = scratch<Accum<T>, struct Exponentials>(a.cols);
     statistics_of_row(a, r, exponentials);
     gradient_of_row(a, r, exponentials);
   });

@@ -55,8 +55,8 @@ class DotGemm {
                                    : kPacked / std::min(round_up(g_.n, kPanel), 2 * kWidth),
                        most = std::max(kPacked / (depth * kPanel), std::int64_t{1}) * kPanel,
                        width = round_up(ceil_div(g_.n, ceil_div(g_.n, most)), kPanel);
-    packed_ = scratch<std::uint32_t, 23>(width * depth);
-    kept_ = depth < pairs ? scratch<float, 24>(g_.m * width) : nullptr;
+    packed_ = scratch<std::uint32_t, struct Packed>(width * depth);
+    kept_ = depth < pairs ? scratch<float, struct Kept>(g_.m * width) : nullptr;
     for (std::int64_t column = 0; column < g_.n; column += width)
       for (std::int64_t pair = 0; pair < pairs; pair += depth)
         multiply({column, std::min(g_.n, column + width), pair, std::min(depth, pairs - pair)});
@@ -90,8 +90,9 @@ class DotGemm {
     const std::int64_t rows = part.row_end - part.row;
     if (rows <= 0 || part.panel >= part.panel_end) return;
     const std::int64_t size = round_up(ceil_div(rows, ceil_div(rows, kGroup)), kRows);
-    auto* const words = scratch<std::uint32_t, 1>(g_.transpose_a ? s.pairs * size : 0);
-    float* const own = scratch<float, 21>(size * kPanel);
+    auto* const words =
+        scratch<std::uint32_t, struct LeftWords>(g_.transpose_a ? s.pairs * size : 0);
+    float* const own = scratch<float, struct Own>(size * kPanel);
     const bool first = s.pair == 0, last = 2 * (s.pair + s.pairs) == g_.k;
     for (std::int64_t row = part.row; row < part.row_end; row += size) {
       const std::int64_t m = std::min(size, part.row_end - row), term = 2 * s.pair;

@@ -156,7 +156,7 @@ std::int64_t tile_product(std::int64_t m, std::int64_t n, std::int64_t pairs, Do
   const std::int64_t rows = m / kTilePairs * kTilePairs;
   if (rows == 0 || pairs % kTilePairs || !has_amx()) return 0;
   if (a.pair != 2) {  // rows are neighbours
-    auto* words = scratch<std::uint32_t, 7>(rows * pairs);
+    auto* words = scratch<std::uint32_t, struct Transposed>(rows * pairs);
     for (std::int64_t p = 0; p < pairs; p += kTilePairs)
       for (std::int64_t r = 0; r < rows; r += kTilePairs)
         transpose(a.data + p * a.pair + r * a.row, a.pair, words + r * pairs + p, pairs);

@@ -52,7 +52,7 @@ template <class T>
 void column_sum(cpu::Stream& stream, const ColumnSumArgs<T>& a) {
   const RowBlocks blocks(a.rows);
   const std::int64_t width = round_up(a.cols, kLanes<T>);
-  Accum<T>* partial = scratch<Accum<T>, 0>(blocks.count * width);
+  Accum<T>* partial = scratch<Accum<T>, struct PartialSums>(blocks.count * width);
   parallel(stream, blocks.count, a.rows * a.cols, [&](std::int64_t b) {
     Accum<T>* sum = partial + b * width;
     std::fill_n(sum, a.cols, Accum<T>{0});

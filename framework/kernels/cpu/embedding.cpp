@@ -99,7 +99,7 @@ void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
             std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) +
                 " in a row of " + std::to_string(a.cols));
   const std::int64_t half = a.head_size / 2, step = 2 * half, distinct = std::min(a.rows, a.length);
-  Accum<T>* table = scratch<Accum<T>, 0>(
+  Accum<T>* table = scratch<Accum<T>, struct Rotations>(
       distinct * step);  // cosines, then sines, of the positions of rows 0, 1, ...
   parallel(stream, distinct, distinct * step * 16, [&](std::int64_t r) {
     const double position = static_cast<double>((a.row_offset + r) % a.length + a.position_offset);

@@ -51,7 +51,8 @@ void update_means(cpu::Stream&, const UpdateMeansArgs<T>& args) {
   const Means<T> update(*args.numbers, *args.outcome);
   for (const MatrixMeans<T>& a : args.matrices) {
     const double of_rows = update.scale(a.cols), of_columns = update.scale(a.rows);
-    T* const changes = scratch<T, 17>(a.rows + a.cols);  // rounded, also where there is FMA
+    T* const changes =
+        scratch<T, struct Changes>(a.rows + a.cols);  // rounded, also where there is FMA
     for (std::int64_t i = 0; i < a.rows + a.cols; ++i)
       changes[i] = update.change(a.means[i], a.sums[i], i < a.rows ? of_rows : of_columns);
     for (std::int64_t i = 0; i < a.rows + a.cols; ++i) a.means[i] += changes[i];

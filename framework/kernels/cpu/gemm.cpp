@@ -87,7 +87,7 @@ void product(cpu::Stream& stream, const GemmArgs<double>& g) {
   auto block = [&](std::int64_t task) {
     const std::int64_t row = task / panels * kBlockRows, column = task % panels * W,
                        width = std::min(W, g.n - column);
-    double* packed = scratch<double, 7>(kBlockK * W);
+    double* packed = scratch<double, struct PackedPanel>(kBlockK * W);
     for (std::int64_t k = 0; k < g.k; k += kBlockK) {
       const std::int64_t depth = std::min(kBlockK, g.k - k);
       pack(g, column, width, k, depth, packed);

@@ -145,7 +145,8 @@ bool library_product(const GemmArgs<T, C>& g, int threads) {
   thread_local dnnl::stream stream(engine());
   dnnl::memory b = operand(p->b, g.b);
   if (p->pack) {
-    dnnl::memory packed(p->packed_b, engine(), scratch<std::byte, 22>(bytes_of(p->packed_b)));
+    dnnl::memory packed(p->packed_b, engine(),
+                        scratch<std::byte, struct Packed>(bytes_of(p->packed_b)));
     p->pack.execute(stream, b, packed);
     b = packed;
   }
@@ -153,7 +154,8 @@ bool library_product(const GemmArgs<T, C>& g, int threads) {
       {DNNL_ARG_SRC, operand(p->a, g.a)},
       {DNNL_ARG_WEIGHTS, b},
       {DNNL_ARG_DST, operand(p->c, g.c)},
-      {DNNL_ARG_SCRATCHPAD, operand(p->scratch, scratch<std::byte, 14>(bytes_of(p->scratch) + 1))}};
+      {DNNL_ARG_SCRATCHPAD,
+       operand(p->scratch, scratch<std::byte, struct Scratchpad>(bytes_of(p->scratch) + 1))}};
   if (g.bias) args.emplace(DNNL_ARG_BIAS, operand(p->bias, g.bias));
   p->primitive.execute(stream, args);
   stream.wait();
@@ -206,8 +208,9 @@ void half_gemm_by_conversion(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   cpu::Stream here{usable_threads(stream)};
   const std::int64_t most_m = std::min(g.m, kBlock), most_n = std::min(g.n, kBlock),
                      most_k = std::min(g.k, kDepth);
-  float *a = scratch<float, 8>(most_m * most_k), *b = scratch<float, 9>(most_n * most_k),
-        *c = scratch<float, 10>(most_m * most_n);
+  float *a = scratch<float, struct BlockA>(most_m * most_k),
+        *b = scratch<float, struct BlockB>(most_n * most_k),
+        *c = scratch<float, struct BlockC>(most_m * most_n);
   const auto multiply = [&](std::int64_t row, std::int64_t m, std::int64_t col, std::int64_t n,
                             float* out, std::int64_t ldc) {
     for (std::int64_t term = 0; term < g.k; term += kDepth) {

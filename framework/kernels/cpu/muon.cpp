@@ -14,7 +14,7 @@ namespace {
 template <class T>
 double sum_of_squares(cpu::Stream& stream, std::int64_t n, const T* x) {
   const std::int64_t blocks = ceil_div(n, kRange);
-  double* sums = scratch<double, 16>(std::max<std::int64_t>(1, blocks));
+  double* sums = scratch<double, struct Squares>(std::max<std::int64_t>(1, blocks));
   parallel_ranges(stream, n, [&](std::int64_t begin, std::int64_t end) {
     double lane[8] = {};
     for (std::int64_t i = begin; i < end; ++i)

@@ -94,7 +94,7 @@ template <class T>
 void norm_backward(cpu::Stream& stream, const NormBackwardArgs<T>& a) {
   const RowBlocks blocks(a.rows);
   const std::int64_t width = round_up(a.cols, kLanes<T>), step = 2 * width;
-  Accum<T>* partial = scratch<Accum<T>, 0>(blocks.count * step);
+  Accum<T>* partial = scratch<Accum<T>, struct PartialSums>(blocks.count * step);
   parallel(stream, blocks.count, a.rows * a.cols, [&](std::int64_t b) {
     Accum<T>*dgain = partial + b * step, *dshift = a.dshift ? dgain + width : nullptr;
     std::fill_n(dgain, step, Accum<T>{0});

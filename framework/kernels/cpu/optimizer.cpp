@@ -65,7 +65,7 @@ struct RangeSums {
   template <class X>
   void add(cpu::Stream& stream, X x, std::int64_t n, double scale) {
     const std::int64_t chunks = ceil_div(n, kChunk);
-    double* plains = scratch<double, 15>(chunks);
+    double* plains = scratch<double, struct PlainSums>(chunks);
     std::int64_t sum[4] = {0, 0, 0, 0}, bad = 0;
 #pragma omp parallel for num_threads(stream.threads) schedule(static) reduction(+ : sum, bad) if (stream.threads > 1 && n >= kTeamWork)
     for (std::int64_t c = 0; c < chunks; ++c) {

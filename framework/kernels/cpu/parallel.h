@@ -79,9 +79,10 @@ struct RowBlocks {
 };
 
 // Memory of at least n elements, 64-byte aligned, owned by the calling thread and kept between
-// calls. Different types and slots have different buffers. A larger request for the same one
-// discards its content and invalidates earlier pointers. Throws std::bad_alloc.
-template <class T, int Slot = 0>
+// calls, one buffer for each type and `Use`, a name: scratch<float, struct Scores>(n). A larger
+// request for the same one discards its content and invalidates earlier pointers. Throws
+// std::bad_alloc.
+template <class T, class Use>
 T* scratch(std::int64_t n) {
   struct Free {
     void operator()(void* p) const { std::free(p); }
