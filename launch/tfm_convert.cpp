@@ -82,7 +82,7 @@ std::optional<tokenizer::SpecialIds> special_ids(config::Config& config) {
   }
   tokenizer::SpecialIds ids = tokenizer->special_ids();
   if (!config.model.translates()) {
-    if (const auto end = tokenizer->end_of_document()) ids.end = end;
+    ids.end = tokenizer->document_end();
     return ids;
   }
   const data::SentenceIds sentence = data::sentence_ids(*tokenizer, config.model.decoder_start);

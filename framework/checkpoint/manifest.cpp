@@ -1,7 +1,6 @@
 #include "checkpoint/manifest.h"
 
 #include <charconv>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -15,55 +14,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr std::int64_t max_elements = std::int64_t{1} << 60;
 
-// A value of a manifest, with its file and path for error messages.
-class Field {
- public:
-  Field(const std::string& path, std::string at, const Json& value)
-      : path_(path), at_(std::move(at)), value_(value) {}
-
-  [[noreturn]] void fail(const std::string& problem) const {
-    throw Error(ExitCode::input, path_ + ": field " + in_quotes(at_) + ": " + problem);
-  }
-  Field operator[](const char* key) const {
-    if (!value_.is_object()) fail("expected an object");
-    const auto found = value_.find(key);
-    const std::string at = at_.empty() ? key : at_ + "." + key;
-    if (found == value_.end()) Field(path_, at, value_).fail("is missing");
-    return {path_, at, *found};
-  }
-  std::vector<Field> items() const {
-    if (!value_.is_array()) fail("expected an array");
-    std::vector<Field> out;
-    for (const auto& v : value_)
-      out.emplace_back(path_, at_ + "[" + std::to_string(out.size()) + "]", v);
-    return out;
-  }
-  std::uint64_t unsigned_number() const {
-    if (!value_.is_number_unsigned()) fail("expected an unsigned integer");
-    return value_.get<std::uint64_t>();
-  }
-  std::int64_t number(std::int64_t lowest = 0) const {
-    if (!value_.is_number_integer() ||
-        (value_.is_number_unsigned() && value_.get<std::uint64_t>() > std::uint64_t{1} << 62) ||
-        value_.get<std::int64_t>() < lowest)
-      fail("expected an integer from " + std::to_string(lowest) + " to 2^62");
-    return value_.get<std::int64_t>();
-  }
-  double real() const {
-    if (!value_.is_number()) fail("expected a number");
-    return value_.get<double>();
-  }
-  std::string text() const {
-    if (!value_.is_string()) fail("expected a string");
-    return value_.get<std::string>();
-  }
-  const Json& json() const { return value_; }
-
- private:
-  const std::string& path_;
-  std::string at_;
-  const Json& value_;
-};
+std::int64_t number(const io::JsonNode& node, std::int64_t lowest = 0) {
+  return node.integer(lowest, std::int64_t{1} << 62);
+}
 
 Json to_json(const StoredChunk& p) {
   Json shape = Json::array();
@@ -72,16 +25,16 @@ Json to_json(const StoredChunk& p) {
           {"end", p.end},   {"first", p.first}, {"count", p.count}, {"entry", p.entry}};
 }
 
-StoredChunk chunk_of(const Field& field) {
+StoredChunk chunk_of(const io::JsonNode& node) {
   StoredChunk p;
-  p.name = field["name"].text();
-  p.entry = field["entry"].text();
+  p.name = node.at("name").string();
+  p.entry = node.at("entry").string();
   std::int64_t extent[4];
-  const auto dims = field["shape"].items();
-  if (dims.size() > 4) field["shape"].fail("expected at most four dimensions");
+  const auto dims = node.at("shape").items();
+  if (dims.size() > 4) node.at("shape").fail("expected at most four dimensions");
   std::int64_t elements = 1;
   for (std::size_t i = 0; i < dims.size(); ++i) {
-    extent[i] = dims[i].number();
+    extent[i] = number(dims[i]);
     if (__builtin_mul_overflow(elements, extent[i], &elements) || elements > max_elements)
       dims[i].fail("is too large");
   }
@@ -91,25 +44,26 @@ StoredChunk chunk_of(const Field& field) {
                  : dims.size() == 2 ? Shape{e[0], e[1]}
                  : dims.size() == 3 ? Shape{e[0], e[1], e[2]}
                                     : Shape{e[0], e[1], e[2], e[3]};
-  p.axis = static_cast<int>(std::min<std::int64_t>(field["axis"].number(-1), 4));
-  p.begin = field["begin"].number();
-  p.end = field["end"].number();
-  p.first = field["first"].number();
-  p.count = field["count"].number();
+  p.axis = static_cast<int>(std::min<std::int64_t>(number(node.at("axis"), -1), 4));
+  p.begin = number(node.at("begin"));
+  p.end = number(node.at("end"));
+  p.first = number(node.at("first"));
+  p.count = number(node.at("count"));
   const auto rows = rows_of(p.full_shape, p);
   if (!rows || p.first > rows->elements() || p.count > rows->elements() - p.first)
-    field.fail("the chunk of tensor " + in_quotes(p.name) + " lies outside its shape " +
-               p.full_shape.str());
+    node.fail("the chunk of tensor " + in_quotes(p.name) + " lies outside its shape " +
+              p.full_shape.str());
   return p;
 }
 
-void add_shard(Manifest& m, const Field& shard) {
-  ShardFile file{shard["name"].text(), shard["bytes"].unsigned_number(), shard["xxh3_128"].text()};
+void add_shard(Manifest& m, const io::JsonNode& shard) {
+  ShardFile file{shard.at("name").string(), shard.at("bytes").unsigned_integer(),
+                 shard.at("xxh3_128").string()};
   if (file.name.rfind("shard-", 0) != 0 || file.name.find('/') != std::string::npos)
-    shard["name"].fail("is " + in_quotes(file.name) +
-                       "; expected a name such as shard-00000-of-00001.safetensors");
-  for (const auto& field : shard["pieces"].items()) {
-    m.chunks.push_back(chunk_of(field));
+    shard.at("name").fail("is " + in_quotes(file.name) +
+                          "; expected a name such as shard-00000-of-00001.safetensors");
+  for (const auto& piece : shard.at("pieces").items()) {
+    m.chunks.push_back(chunk_of(piece));
     m.chunks.back().file = m.files.size();
   }
   m.files.push_back(std::move(file));
@@ -120,9 +74,7 @@ constexpr std::string_view checksum_key = ",\n \"checksum\": \"", ending = "\"\n
 }  // namespace
 
 std::string step_name(std::int64_t step) {
-  char text[32];
-  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
-  return text;
+  return printed("step-%08lld", static_cast<long long>(step));
 }
 
 std::optional<std::int64_t> step_of(std::string_view name) {
@@ -160,8 +112,8 @@ std::string chunk_list(const ShardFile& file, const std::vector<StoredChunk>& ch
 
 void add_shard(Manifest& manifest, const std::string& text) {
   const std::string where = "another rank's shard";
-  const Json json = io::parse_ordered_json(text, where);
-  add_shard(manifest, Field(where, "", json));
+  const nlohmann::json tree = io::parse_json(text, where);
+  add_shard(manifest, io::JsonNode(tree, where));
 }
 
 std::string to_text(const Manifest& m) {
@@ -208,37 +160,34 @@ Manifest from_text(const std::string& path, std::string_view text) {
     throw Error(ExitCode::input,
                 path + ": field 'checksum' does not match the content; the file is damaged");
 
-  const Json json = io::parse_ordered_json(body, path);
-  const Field root(path, "", json);
-  if (root["format"].text() != "tfm-checkpoint") root["format"].fail("expected 'tfm-checkpoint'");
-  if (root["format_version"].number() != format_version)
-    root["format_version"].fail("is " + json["format_version"].dump() + "; expected version " +
-                                std::to_string(format_version));
+  const nlohmann::json tree = io::parse_json(body, path);
+  const io::JsonNode root(tree, path);
+  if (root.at("format").string() != "tfm-checkpoint")
+    root.at("format").fail("expected 'tfm-checkpoint'");
+  const io::JsonNode version = root.at("format_version");
+  if (const std::int64_t v = number(version); v != format_version)
+    version.fail("is " + std::to_string(v) + "; expected version " +
+                 std::to_string(format_version));
   Manifest m;
-  m.step = root["step"].number();
-  m.updates = json.contains("updates") ? root["updates"].number() : m.step;
-  m.samples_seen = root["samples_seen"].number();
-  m.evaluation_due = json.contains("evaluation_due");
-  if (json.contains("data_tokens")) m.data_tokens = root["data_tokens"].number();
-  m.seed = root["seed"].unsigned_number();
-  m.config = root["config"].text();
-  const Field layout = root["layout"];
-  if (!layout.json().is_object()) layout.fail("expected an object");
-  for (const auto& [axis, size] : layout.json().items())
-    m.layout[axis] = Field(path, "layout." + axis, size).number();
-  if (!root["extra"].json().is_object()) root["extra"].fail("expected an object");
-  m.extra = root["extra"].json().dump();
-  if (json.contains("loss_scale")) {
-    const Field scale = root["loss_scale"];
-    m.loss_scale = {scale["value"].real(), scale["updates"].number(), true};
+  m.step = number(root.at("step"));
+  const auto updates = root.find("updates"), tokens = root.find("data_tokens");
+  m.updates = updates ? number(*updates) : m.step;
+  m.samples_seen = number(root.at("samples_seen"));
+  m.evaluation_due = root.find("evaluation_due").has_value();
+  if (tokens) m.data_tokens = number(*tokens);
+  m.seed = root.at("seed").unsigned_integer();
+  m.config = root.at("config").string();
+  for (const auto& [axis, size] : root.at("layout").members()) m.layout[axis] = number(size);
+  m.extra = root.at("extra").object();
+  if (const auto scale = root.find("loss_scale"))
+    m.loss_scale = {scale->at("value").number(), number(scale->at("updates")), true};
+  if (const auto best = root.find("best")) {
+    const auto metric = config::value_of<config::Metric>(best->at("metric").string());
+    if (!metric) best->at("metric").fail("expected a metric of eval.metrics");
+    m.best = {*metric, number(best->at("step"), -1), best->at("value").number(),
+              number(best->at("since"))};
   }
-  if (json.contains("best")) {
-    const Field best = root["best"];
-    const auto metric = config::value_of<config::Metric>(best["metric"].text());
-    if (!metric) best["metric"].fail("expected a metric of eval.metrics");
-    m.best = {*metric, best["step"].number(-1), best["value"].real(), best["since"].number()};
-  }
-  for (const auto& shard : root["files"].items()) add_shard(m, shard);
+  for (const auto& shard : root.at("files").items()) add_shard(m, shard);
   std::map<std::string, Shape> shapes;
   for (const auto& p : m.chunks)
     if (shapes.emplace(p.name, p.full_shape).first->second != p.full_shape)

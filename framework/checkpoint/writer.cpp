@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -39,9 +38,7 @@ std::string agree(const CheckpointRanks& ranks, const std::string& error) {
 }
 
 std::string shard_name(const CheckpointRanks& ranks) {
-  char text[64];
-  std::snprintf(text, sizeof text, "shard-%05d-of-%05d.safetensors", ranks.rank, ranks.size);
-  return text;
+  return printed("shard-%05d-of-%05d.safetensors", ranks.rank, ranks.size);
 }
 
 // The chunk's shape in the safetensors header: the slice's where the chunk is all of it, else flat.
@@ -179,10 +176,7 @@ CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& 
     for (const auto& s : shards) add_shard(manifest, s);
     for (const auto& f : manifest.files) result.bytes += f.bytes;
     if (!first) return;
-    io::OutputFile file(folder + "/" + manifest_name);
-    file.write(to_text(manifest));
-    file.sync_and_close();
-    io::sync_directory(folder);
+    io::replace_file(folder + "/" + manifest_name, to_text(manifest));
     publish(dir, folder, path);
   });
   if (auto e = agree(ranks, error); !e.empty()) return give_up(e);

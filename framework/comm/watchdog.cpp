@@ -13,17 +13,14 @@
 #include "comm/mpi.h"
 #include "comm/start_wait.h"
 #include "core/host.h"
+#include "core/strings.h"
 
 namespace tfm::comm {
 namespace {
 
 bool process_gone(int pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
 
-std::string seconds(double s) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", s);
-  return text;
-}
+std::string seconds(double s) { return printed("%.1f s", s); }
 
 std::string at_step(const FlightRecorder::Status& s) {
   return s.step < 0 ? "" : " at step " + std::to_string(s.step);

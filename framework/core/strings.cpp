@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
 
 #include "core/utf8.h"
@@ -77,6 +79,15 @@ std::string shorten(std::string_view text, std::size_t length) {
 
 std::string quoted(std::string_view text) {
   return std::string("'").append(shorten(text)).append("'");
+}
+
+std::string printed(const char* format, ...) {
+  char text[512];
+  std::va_list values;
+  va_start(values, format);
+  std::vsnprintf(text, sizeof text, format, values);
+  va_end(values);
+  return text;
 }
 
 std::string number_text(double x) {

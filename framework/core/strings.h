@@ -21,6 +21,8 @@ std::string join(const std::vector<std::int64_t>& numbers);
 std::string shorten(std::string_view text, std::size_t length = 60);
 std::string quoted(std::string_view text);  // shorten(text) in single quotes
 std::string number_text(double x);          // shortest decimal that reads back as x
+// What printf(3) would print, up to 511 bytes of it.
+[[gnu::format(printf, 1, 2)]] std::string printed(const char* format, ...);
 std::string counted(std::integral auto n, std::string_view noun) {  // "1 node", "2 nodes"
   return std::to_string(n).append(" ").append(noun).append(n == 1 ? "" : "s");
 }

@@ -19,7 +19,7 @@ class MaskedLm final : public Dataset {
   struct Options {
     std::int64_t length = 0;  // of a sequence
     std::int64_t vocab_size = 0;
-    double probability = 0.15;
+    double probability = 0;
     std::uint64_t seed = 0;
     // As NextToken's. [CLS] belongs to the first document, the last [SEP] to the last one.
     std::optional<std::int32_t> document_end;

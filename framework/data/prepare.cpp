@@ -14,8 +14,7 @@ Prepared prepare_tokens(const PrepareOptions& options) {
   std::int64_t vocab_size = tokenizer->vocab_size();
   std::optional<std::int32_t> end;
   if (options.append_eod) {
-    end = tokenizer::is_bytes(options.tokenizer) ? std::optional(tokenizer::ByteSpecials::end)
-                                                 : tokenizer->end_of_document();
+    end = tokenizer->document_end();
     if (!end)
       throw Error(ExitCode::usage, "--append-eod: tokenizer " + options.tokenizer +
                                        " has no end-of-document token; expected <|endoftext|>, "
@@ -37,6 +36,10 @@ Prepared prepare_tokens(const PrepareOptions& options) {
                                   writer->end_document();
                                   ++result.documents;
                                 });
+  if (result.tokens == 0)
+    throw Error(ExitCode::input, options.inputs.front() +
+                                     (options.inputs.size() > 1 ? " and the other inputs" : "") +
+                                     ": the input has no text; expected at least one document");
   writer->publish();
   return result;
 }

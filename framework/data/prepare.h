@@ -12,7 +12,7 @@ struct PrepareOptions {
   std::vector<std::string> inputs;  // as encode_file() reads them
   std::string tokenizer, output;    // as load_tokenizer() and make_token_writer() take them
   TokenFormat format = TokenFormat::llmc;
-  // Appends to each document end_of_document(), or 257 for `bytes`; Error(usage) if there is none.
+  // Appends the tokenizer's document_end() to each document; Error(usage) if there is none.
   bool append_eod = false;
   std::string field = "text";
 };

@@ -27,9 +27,7 @@ TextFormat text_format(const nlohmann::json& config, const std::string& folder,
               .banned_ids = rules.banned_ids,
               .ignored = rules.others};
   }
-  auto end = tokenizer.end_of_document();
-  if (!end) end = tokenizer.special_ids().end;
-  if (end) format.end_ids.push_back(*end);
+  if (const auto end = tokenizer.document_end()) format.end_ids.push_back(*end);
   return format;
 }
 

@@ -38,20 +38,16 @@ namespace {
 }
 constexpr const char* kFile = "a file in an existing directory that you may write to";
 
-void write_fully(int fd, const std::string& path, std::span<const std::byte> bytes,
-                 std::uint64_t before) {
+void write_fully(int fd, const std::string& path, std::span<const char> bytes) {
   while (!bytes.empty()) {
     const ssize_t n =
         ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), std::size_t{1} << 30));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) write_error(path, "cannot be written after " + std::to_string(before) + " bytes");
-    before += static_cast<std::uint64_t>(n);
+    if (n < 0)
+      write_error(path,
+                  "cannot be written after " + std::to_string(::lseek(fd, 0, SEEK_CUR)) + " bytes");
     bytes = bytes.subspan(static_cast<std::size_t>(n));
   }
-}
-
-void sync_file(int fd, const std::string& path) {
-  if (::fsync(fd) != 0) write_error(path, "cannot be synced to disk");
 }
 
 // Opens a file for this process alone: waits for one that has it open in this way.
@@ -199,28 +195,6 @@ std::string Checksum::of(std::span<const std::byte> bytes) {
   return hex_of(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
-OutputFile::OutputFile(const std::string& path)
-    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-  if (fd_ < 0) create_error(path_, errno, kFile);
-}
-
-OutputFile::~OutputFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-void OutputFile::write(std::span<const std::byte> bytes) {
-  sum_.add(bytes);
-  write_fully(fd_, path_, bytes, size_);
-  size_ += bytes.size();
-}
-
-void OutputFile::sync_and_close() {
-  sync_file(fd_, path_);
-  const int fd = fd_;
-  fd_ = -1;
-  if (::close(fd) != 0) write_error(path_, "cannot be closed");
-}
-
 void sync_directory(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) write_error(path, "cannot be opened to be synced");
@@ -290,19 +264,16 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
-  const char* from = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const std::size_t part = std::min(bytes, buffer_bytes - buffer_.size());
-    buffer_.insert(buffer_.end(), from, from + part);
-    from += part;
-    bytes -= part;
-    if (buffer_.size() == buffer_bytes) flush();
-  }
+  const std::span from(static_cast<const char*>(data), bytes);
+  if (buffer_.size() + bytes > buffer_bytes) flush();
+  if (bytes >= buffer_bytes)
+    write_fully(fd_, path_, from);
+  else
+    buffer_.insert(buffer_.end(), from.begin(), from.end());
 }
 
 void AtomicFile::flush() {
-  const auto before = static_cast<std::uint64_t>(::lseek(fd_, 0, SEEK_CUR));
-  write_fully(fd_, path_, std::as_bytes(std::span(buffer_)), before);
+  write_fully(fd_, path_, buffer_);
   buffer_.clear();
 }
 
@@ -314,7 +285,7 @@ void AtomicFile::overwrite(std::int64_t offset, const void* data, std::size_t by
 
 void AtomicFile::publish() {
   flush();
-  sync_file(fd_, path_);
+  if (::fsync(fd_) != 0) write_error(path_, "cannot be synced to disk");
   rename_file(temporary_, path_);
   ::close(fd_);
   fd_ = -1;

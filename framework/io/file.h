@@ -44,27 +44,6 @@ class Checksum {
   std::shared_ptr<void> state_;
 };
 
-// A file that is created or truncated; what is written is checksummed. The destructor closes it
-// without a sync.
-class OutputFile {
- public:
-  explicit OutputFile(const std::string& path);
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-  void write(std::span<const std::byte> bytes);
-  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  void sync_and_close();
-  std::uint64_t size() const { return size_; }
-  std::string checksum() const { return sum_.hex(); }
-
- private:
-  std::string path_;
-  int fd_;
-  std::uint64_t size_ = 0;
-  Checksum sum_;
-};
-
 void sync_directory(const std::string& path);      // makes renames and creations in it durable
 void create_directories(const std::string& path);  // creates what is missing, durably
 void rename_file(const std::string& from, const std::string& to);

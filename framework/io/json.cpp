@@ -14,15 +14,8 @@ namespace {
 using Json = nlohmann::json;
 constexpr std::size_t max_depth = 64;
 
-template <class Json>
 class TreeBuilder final : public nlohmann::json_sax<Json> {
  public:
-  using typename nlohmann::json_sax<Json>::binary_t;
-  using typename nlohmann::json_sax<Json>::number_float_t;
-  using typename nlohmann::json_sax<Json>::number_integer_t;
-  using typename nlohmann::json_sax<Json>::number_unsigned_t;
-  using typename nlohmann::json_sax<Json>::string_t;
-
   TreeBuilder(const std::string& path, Json& root, ReadFloat read_float)
       : path_(path), root_(root), read_float_(read_float) {}
 
@@ -40,16 +33,14 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   bool end_object() override { return stack_.pop_back(), true; }
   bool end_array() override { return stack_.pop_back(), true; }
   bool key(string_t& name) override {
-    const auto [place, added] =
-        stack_.back()->template get_ref<typename Json::object_t&>().emplace(name, Json());
+    const auto [place, added] = stack_.back()->get_ref<Json::object_t&>().emplace(name, Json());
     if (!added)
       throw Error(ExitCode::input,
                   path_ + ": member " + in_quotes(name) + " appears twice in one object");
     member_ = &place->second;
     return true;
   }
-  bool parse_error(std::size_t byte, const std::string&,
-                   const typename Json::exception& e) override {
+  bool parse_error(std::size_t byte, const std::string&, const Json::exception& e) override {
     throw Error(ExitCode::input, path_ + ": byte " + std::to_string(byte) +
                                      ": invalid JSON: " + shorten(e.what(), 200));
   }
@@ -82,22 +73,13 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   Json* member_ = nullptr;
 };
 
-template <class Json>
-Json parse(std::string_view text, const std::string& where, ReadFloat read_float) {
-  Json root;
-  TreeBuilder<Json> builder(where, root, read_float);
-  Json::sax_parse(text, &builder);
-  return root;
-}
-
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where, ReadFloat read_float) {
-  return parse<Json>(text, where, read_float);
-}
-
-nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where) {
-  return parse<nlohmann::ordered_json>(text, where, nullptr);
+  Json root;
+  TreeBuilder builder(where, root, read_float);
+  Json::sax_parse(text, &builder);
+  return root;
 }
 
 Json read_json_file(const std::string& path, std::size_t max_bytes, ReadFloat read_float) {
@@ -158,6 +140,11 @@ bool JsonNode::boolean() const {
   return value_->get<bool>();
 }
 
+std::string JsonNode::object() const {
+  if (!value_->is_object()) wrong_type("an object");
+  return value_->dump();
+}
+
 double JsonNode::number() const {
   if (!value_->is_number() || !std::isfinite(value_->get<double>())) wrong_type("a number");
   return value_->get<double>();
@@ -173,6 +160,11 @@ std::int64_t JsonNode::integer(std::int64_t low, std::int64_t high) const {
   const std::int64_t value = value_->get<std::int64_t>();
   if (value < low || value > high) wrong_type(expected.c_str());
   return value;
+}
+
+std::uint64_t JsonNode::unsigned_integer() const {
+  if (!value_->is_number_unsigned()) wrong_type("an unsigned integer");
+  return value_->get<std::uint64_t>();
 }
 
 bool JsonNode::flag(const std::string& member, bool otherwise) const {

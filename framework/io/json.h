@@ -17,10 +17,9 @@ using ReadFloat = double (*)(std::string_view text);
 
 // These throw Error(input), which begins with `where`, for broken JSON, duplicate members and more
 // than 64 levels. Numbers that are not 64-bit integers become the nearest double, or what
-// `read_float` gives. The ordered tree keeps members in the order of the text.
+// `read_float` gives.
 nlohmann::json parse_json(std::string_view text, const std::string& where,
                           ReadFloat read_float = nullptr);
-nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where);
 // The same for a file of at most max_bytes.
 nlohmann::json read_json_file(const std::string& path, std::size_t max_bytes,
                               ReadFloat read_float = nullptr);
@@ -40,8 +39,10 @@ class JsonNode {
 
   const std::string& string() const;
   bool boolean() const;
-  double number() const;  // finite
+  std::string object() const;  // the text of an object
+  double number() const;       // finite
   std::int64_t integer(std::int64_t low, std::int64_t high) const;
+  std::uint64_t unsigned_integer() const;
 
   // These return `otherwise` if the member is absent or null.
   bool flag(const std::string& member, bool otherwise) const;

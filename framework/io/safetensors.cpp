@@ -1,7 +1,5 @@
 #include "io/safetensors.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -291,7 +289,7 @@ template void SafetensorsReader::read(const std::string&, std::int64_t,
 SafetensorsWriter::SafetensorsWriter(const std::string& path,
                                      const std::vector<TensorEntry>& entries,
                                      std::map<std::string, std::string> metadata)
-    : path_(file_to_replace(path)) {
+    : file_(path) {
   metadata.emplace("format", "pt");
   std::string header = "{\"__metadata__\":" + nlohmann::json(metadata).dump();
   std::set<std::string> names{"__metadata__"};
@@ -301,50 +299,36 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
               path + ": tensor " + in_quotes(e.name) + " has an invalid type or size");
     TFM_CHECK(names.insert(e.name).second,
               path + ": tensor " + in_quotes(e.name) + " is listed twice");
-    const std::uint64_t begin = expected_;
-    TFM_CHECK(!__builtin_add_overflow(expected_, *bytes, &expected_),
-              path + ": its size overflows");
+    const std::uint64_t begin = left_;
+    TFM_CHECK(!__builtin_add_overflow(left_, *bytes, &left_), path + ": its size overflows");
     header += "," + nlohmann::json(e.name).dump() + ":{\"dtype\":\"" + e.dtype +
               "\",\"shape\":" + nlohmann::json(e.shape).dump() + ",\"data_offsets\":[" +
-              std::to_string(begin) + "," + std::to_string(expected_) + "]}";
+              std::to_string(begin) + "," + std::to_string(left_) + "]}";
   }
   header += "}";
   header.resize((header.size() + 7) / 8 * 8, ' ');
   TFM_CHECK(header.size() <= max_header, path + ": too many tensors for one header");
-  file_ = std::make_unique<OutputFile>(path_ + ".partial");
   std::string length(8, '\0');
   for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i));
-  const std::string front = length + header;
-  const auto bytes = std::as_bytes(std::span(front));
-  buffer_.assign(bytes.begin(), bytes.end());
+  append(std::as_bytes(std::span(length)));
+  append(std::as_bytes(std::span(header)));
 }
 
-SafetensorsWriter::~SafetensorsWriter() {
-  if (!finished_ && file_) ::unlink((path_ + ".partial").c_str());
-}
-
-void SafetensorsWriter::flush() {
-  file_->write(std::span<const std::byte>(buffer_));
-  buffer_.clear();
+void SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  sum_.add(bytes);
+  size_ += bytes.size();
+  file_.write(bytes.data(), bytes.size());
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  TFM_CHECK(bytes.size() <= expected_ - written_, path_ + ": more data was written than announced");
-  written_ += bytes.size();
-  if (buffer_.size() + bytes.size() > std::size_t{1} << 20) flush();
-  if (bytes.size() >= std::size_t{1} << 20)
-    file_->write(bytes);
-  else
-    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  TFM_CHECK(bytes.size() <= left_, file_.path() + ": more data was written than announced");
+  left_ -= bytes.size();
+  append(bytes);
 }
 
 void SafetensorsWriter::finish() {
-  TFM_CHECK(written_ == expected_, path_ + ": less data was written than announced");
-  flush();
-  file_->sync_and_close();
-  rename_file(path_ + ".partial", path_);
-  finished_ = true;
-  sync_directory(parent_directory(path_));
+  TFM_CHECK(left_ == 0, file_.path() + ": less data was written than announced");
+  file_.publish();
 }
 
 }  // namespace tfm::io

@@ -64,35 +64,31 @@ struct TensorEntry {
   std::vector<std::int64_t> shape;
 };
 
-// Writes path + ".partial" and renames it in finish(). The data of the entries follows in their
-// order, in calls of any size, so memory use does not depend on the file's size. Listing wider
-// element types first keeps every tensor aligned. A failed write, such as a full disk, is
-// Error(retryable); wrong entries or a wrong amount of data are internal errors. The destructor
-// removes an unfinished file.
+// Writes an AtomicFile. The data of the entries follows in their order, in calls of any size, so
+// memory use does not depend on the file's size. Listing wider element types first keeps every
+// tensor aligned. Wrong entries or a wrong amount of data are internal errors.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, const std::vector<TensorEntry>& entries,
                     std::map<std::string, std::string> metadata = {});  // {"format": "pt"} is added
-  ~SafetensorsWriter();
 
   void write(std::span<const std::byte> bytes);
   template <class T>
   requires std::is_arithmetic_v<T>
   void write(std::span<const T> values) { write(std::as_bytes(values)); }
-  void finish();  // checks that all data came, syncs and renames
+  void finish();  // checks that all data came, and publishes the file
 
-  std::uint64_t size() const { return file_->size(); }  // of the whole file, after finish()
-  // XXH3-128 of the whole file, after finish().
-  std::string checksum() const { return file_->checksum(); }
+  // Of what is written so far: with finish() of the whole file.
+  std::uint64_t size() const { return size_; }
+  std::string checksum() const { return sum_.hex(); }
 
  private:
-  void flush();
+  void append(std::span<const std::byte> bytes);
 
-  std::string path_;
-  std::unique_ptr<OutputFile> file_;
-  std::vector<std::byte> buffer_;
-  std::uint64_t expected_ = 0, written_ = 0;  // bytes of tensor data
-  bool finished_ = false;
+  AtomicFile file_;
+  Checksum sum_;
+  std::uint64_t size_ = 0;
+  std::uint64_t left_ = 0;  // bytes of tensor data that are still to come
 };
 
 }  // namespace tfm::io

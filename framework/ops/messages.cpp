@@ -16,7 +16,12 @@ Tensor in_workspace(const graph::Exec& e, const Tensor& like) {
 struct Message : graph::StagedOp {
   int peer = 0, tag = 0;
   std::int64_t bytes = 0;
+  graph::Saved saved() const override { return {}; }
   bool crosses_ranks() const override { return true; }
+  std::int64_t workspace_bytes(graph::Phase p) const override {
+    return p == graph::Phase::backward ? bytes : 0;
+  }
+  bool keeps_workspace(graph::Phase) const override { return true; }
   graph::Work work(graph::Phase) const override { return {.kernels = 0}; }
   comm::CollectiveCall call(comm::Collective kind, int of) const {
     return {kind, comm::Axis::pipeline, bytes, peer, of};
@@ -27,11 +32,9 @@ struct Message : graph::StagedOp {
 struct Send final : Message {
   enum In { x };
   std::string_view kind() const override { return "send"; }
-  graph::Saved saved() const override { return {}; }
   std::int64_t workspace_bytes(graph::Phase p) const override {
     return p == graph::Phase::backward ? 0 : bytes;
   }
-  bool keeps_workspace(graph::Phase) const override { return true; }
   std::vector<comm::CollectiveCall> exchanges(graph::Phase p) const override {
     return {p == graph::Phase::backward ? call(receive, tag + 1) : call(send, tag)};
   }
@@ -46,11 +49,6 @@ struct Send final : Message {
 struct Receive final : Message {
   enum Out { y };
   std::string_view kind() const override { return "receive"; }
-  graph::Saved saved() const override { return {}; }
-  std::int64_t workspace_bytes(graph::Phase p) const override {
-    return p == graph::Phase::backward ? bytes : 0;
-  }
-  bool keeps_workspace(graph::Phase) const override { return true; }
   std::vector<comm::CollectiveCall> exchanges(graph::Phase p) const override {
     return {p == graph::Phase::backward ? call(send, tag + 1) : call(receive, tag)};
   }
@@ -66,12 +64,7 @@ struct Receive final : Message {
 struct BorrowedGradient final : Message {
   enum In { weight };
   std::string_view kind() const override { return "borrowed_gradient"; }
-  graph::Saved saved() const override { return {}; }
   bool of_whole_gradients() const override { return true; }
-  std::int64_t workspace_bytes(graph::Phase p) const override {
-    return p == graph::Phase::backward ? bytes : 0;
-  }
-  bool keeps_workspace(graph::Phase) const override { return true; }
   std::vector<comm::CollectiveCall> exchanges(graph::Phase p) const override {
     if (p != graph::Phase::backward) return {};
     return {call(send, tag)};
@@ -86,11 +79,8 @@ struct LentGradient final : Message {
   enum In { weight };
   std::vector<int> borrowers;
   std::string_view kind() const override { return "lent_gradient"; }
-  graph::Saved saved() const override { return {}; }
+  bool keeps_workspace(graph::Phase) const override { return false; }
   bool of_whole_gradients() const override { return true; }
-  std::int64_t workspace_bytes(graph::Phase p) const override {
-    return p == graph::Phase::backward ? bytes : 0;
-  }
   std::vector<comm::CollectiveCall> exchanges(graph::Phase p) const override {
     std::vector<comm::CollectiveCall> all;
     if (p == graph::Phase::backward)

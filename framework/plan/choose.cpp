@@ -1,7 +1,6 @@
 #include "plan/choose.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "core/strings.h"
 #include "plan/layouts.h"
@@ -20,16 +19,10 @@ Choice as_configured(const config::Config& c) {
 }
 
 std::string gigabytes(std::int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g GB", static_cast<double>(bytes) * 1e-9);
-  return text;
+  return printed("%.3g GB", static_cast<double>(bytes) * 1e-9);
 }
 
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2g %%", 100 * share);
-  return text;
-}
+std::string percent(double share) { return printed("%.2g %%", 100 * share); }
 
 struct Candidate {
   std::int64_t size = 0;  // of a micro-batch

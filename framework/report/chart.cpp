@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
+
+#include "core/strings.h"
 
 namespace tfm::report {
 namespace {
@@ -11,9 +12,7 @@ namespace {
 constexpr std::size_t kColumns = 500;  // of a picture, each with the smallest and largest value
 
 std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", value);
-  std::string s = text;
+  std::string s = printed("%.2f", value);
   s.erase(s.find_last_not_of('0') + 1);
   if (s.back() == '.') s.pop_back();
   return s == "-0" ? "0" : s;

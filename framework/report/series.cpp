@@ -2,18 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
+#include "core/strings.h"
 #include "telemetry/progress.h"
 
 namespace tfm::report {
 namespace {
-
-std::string printed(const char* format, double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
 
 // "100.0k" as "100k", "4.0 MiB" as "4 MiB".
 std::string without_zero(std::string text) {

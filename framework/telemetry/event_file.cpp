@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <filesystem>
 
 #include "core/error.h"
@@ -89,9 +88,8 @@ EventFile::EventFile(const std::string& directory, std::int64_t first_step) {
   fs::create_directories(directory, error);
   if (error)
     throw Error(ExitCode::retryable, directory + ": cannot be created: " + error.message());
-  char name[400];
-  std::snprintf(name, sizeof name, "%s%010lld.%s.%d.0", kPrefix.data(), time_of_name(directory),
-                host_name().c_str(), static_cast<int>(::getpid()));
+  const std::string name = printed("%s%010lld.%s.%d.0", kPrefix.data(), time_of_name(directory),
+                                   host_name().c_str(), static_cast<int>(::getpid()));
   path_ = (fs::path(directory) / name).string();
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
   if (fd_ < 0) throw Error(ExitCode::retryable, path_ + ": cannot open: " + errno_text());

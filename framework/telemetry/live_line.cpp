@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "core/strings.h"
 #include "telemetry/progress.h"
 
 namespace tfm::telemetry {
@@ -89,11 +90,7 @@ std::string task_text(const TaskState& task) {
   const auto done = static_cast<double>(task.done), total = static_cast<double>(task.total);
   const double rate = task.seconds > 0 ? done / task.seconds : 0;
   std::string text = task.what;
-  if (task.total > 0) {
-    char percent[32];
-    std::snprintf(percent, sizeof percent, " %.1f%%", 100 * done / total);
-    text += percent;
-  }
+  if (task.total > 0) text += printed(" %.1f%%", 100 * done / total);
   text += " | " + amount(done) + (task.total > 0 ? " of " + amount(total) : "");
   if (rate > 0) text += " | " + amount(rate) + "/s";
   if (rate > 0 && total >= done) text += " | eta " + duration_text((total - done) / rate);

@@ -3,12 +3,12 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "core/error.h"
+#include "core/strings.h"
 #include "core/utf8.h"
 
 namespace tfm::text {
@@ -245,11 +245,7 @@ std::string newer_code_points(std::initializer_list<std::string_view> properties
       ranges.push_back(points);
   }
   std::string parts;
-  for (const Range& r : ranges) {
-    char text[32];
-    std::snprintf(text, sizeof text, "\\x{%X}-\\x{%X}", r.first, r.last);
-    parts += text;
-  }
+  for (const Range& r : ranges) parts += printed("\\x{%X}-\\x{%X}", r.first, r.last);
   return parts;
 }
 

@@ -35,6 +35,11 @@ class Tokenizer {
   virtual std::int64_t vocab_size() const = 0;    // largest id + 1
   virtual std::optional<std::int32_t> end_of_document() const = 0;
   virtual SpecialIds special_ids() const { return {}; }
+  // The id that ends a document where one is needed; of `bytes`, too.
+  std::optional<std::int32_t> document_end() const {
+    const auto end = end_of_document();
+    return end ? end : special_ids().end;
+  }
   // The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ... up to the first that is missing.
   virtual std::vector<std::int32_t> sentinel_ids() const { return {}; }
 

@@ -1,5 +1,4 @@
 // Progress on standard output.
-#include <cstdio>
 
 #include "core/strings.h"
 #include "kernels/instructions.h"
@@ -63,11 +62,8 @@ class ConsoleLog final : public Observer {
 
   void after_evaluation(TrainingRun& run, const EvaluationResult& evaluated) override {
     std::string text = "validation at step " + std::to_string(run.step);
-    for (const config::Metric metric : run.config.eval.metrics) {
-      char value[32];
-      std::snprintf(value, sizeof value, " %.4f", evaluated.values.at(metric));
-      text += " | " + config::word(metric) + value;
-    }
+    for (const config::Metric metric : run.config.eval.metrics)
+      text += " | " + config::word(metric) + printed(" %.4f", evaluated.values.at(metric));
     say(text + " | " + std::to_string(evaluated.tokens) + " tokens");
   }
 

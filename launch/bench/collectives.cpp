@@ -130,11 +130,9 @@ int bench_collectives(const Arguments& args) {
                   r["bytes"].get<long long>(), r["seconds"].get<double>() * 1e3,
                   r["algorithm_bytes_per_second"].get<double>() * 1e-9, bus);
       std::fflush(stdout);
-      char text[32];
-      std::snprintf(text, sizeof text, "%.2f GB/s", bus);
       bars.push_back({r["op"].get<std::string>() + " of " +
                           std::to_string(r["bytes"].get<std::int64_t>()) + " bytes",
-                      bus, text});
+                      bus, printed("%.2f GB/s", bus)});
       results["results"].push_back(r);
     }
   if (bench.lead() && args.has("--network-file")) {

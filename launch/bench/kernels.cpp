@@ -197,14 +197,13 @@ int bench_kernels(const Arguments& args) {
       "GFLOP/s", "GB/s", "roofline");
   std::vector<Bar> bars;
   bench.run([&](const Json& r) {
-    char text[64];
-    std::snprintf(text, sizeof text, "%.0f %% of the roofline, %.3f ms",
-                  r["fraction"].get<double>() * 100, r["seconds"].get<double>() * 1e3);
     std::printf("%-52s %11.4f %10.1f %8.1f %7.1f %%\n", r["name"].get<std::string>().c_str(),
                 r["seconds"].get<double>() * 1e3, r["flops_per_second"].get<double>() * 1e-9,
                 r["bytes_per_second"].get<double>() * 1e-9, r["fraction"].get<double>() * 100);
     std::fflush(stdout);
-    bars.push_back({r["name"], r["fraction"], text});
+    bars.push_back({r["name"], r["fraction"],
+                    printed("%.0f %% of the roofline, %.3f ms", r["fraction"].get<double>() * 100,
+                            r["seconds"].get<double>() * 1e3)});
     results["kernels"].push_back(r);
   });
   write_results(args, results, "kernels against their roofline", bars);

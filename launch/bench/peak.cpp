@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 
 #include "core/strings.h"
 #include "launch/bench/rates.h"
@@ -52,11 +51,7 @@ Rate best_rate(device::Device& device, DType type) {
   return best;
 }
 
-std::string tera(double flops) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g TFLOP/s", flops * 1e-12);
-  return text;
-}
+std::string tera(double flops) { return printed("%.3g TFLOP/s", flops * 1e-12); }
 
 // Of cores that ranks take turns on each measures more than its share.
 double share_of_cores(const Launch& launch) {

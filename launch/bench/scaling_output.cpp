@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "core/strings.h"
 #include "launch/bench/scaling.h"
 #include "report/chart.h"
 
@@ -176,13 +177,13 @@ void print_scaling_point(const Json& p) {
   if (!measured(p)) {
     std::printf("skipped: %s\n", p["skipped"].get<std::string>().c_str());
   } else {
-    char efficiency[16] = "";
-    if (!p["efficiency"].is_null())
-      std::snprintf(efficiency, sizeof efficiency, "%.1f%%", p["efficiency"].get<double>() * 100);
+    const Json& share = p["efficiency"];
+    const std::string efficiency =
+        share.is_null() ? "" : printed("%.1f%%", share.get<double>() * 100);
     std::printf("%10.2f %12.1f %12.1f %12.1f %10s %12.1f%s\n",
                 p["step_seconds"].get<double>() * 1e3, p["tokens_per_second"].get<double>(),
                 p["tokens_per_second_min"].get<double>(), p["tokens_per_second_max"].get<double>(),
-                efficiency, p["predicted_tokens_per_second"].get<double>(),
+                efficiency.c_str(), p["predicted_tokens_per_second"].get<double>(),
                 p["oversubscribed"].get<bool>() ? "  oversubscribed: more threads than cores" : "");
   }
   std::fflush(stdout);

@@ -196,12 +196,9 @@ int bench_step(const Arguments& args) {
   if (!bench.lead()) return 0;
   print(j);
   std::vector<Bar> bars;
-  for (const Json& r : j["ops"]) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.3f ms", r["seconds"].get<double>() * 1e3);
-    bars.push_back(
-        {r["op"].get<std::string>() + " " + r["phase"].get<std::string>(), r["seconds"], text});
-  }
+  for (const Json& r : j["ops"])
+    bars.push_back({r["op"].get<std::string>() + " " + r["phase"].get<std::string>(), r["seconds"],
+                    printed("%.3f ms", r["seconds"].get<double>() * 1e3)});
   write_results(args, j, "time of a step by op", bars);
   return 0;
 }

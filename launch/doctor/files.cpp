@@ -58,9 +58,7 @@ void try_file(const std::string& path) {
 void try_writing(const std::string& path) {
   const auto remove = [&](const void*) { ::unlink(path.c_str()); };
   const std::unique_ptr<const void, decltype(remove)> last(&path, remove);
-  io::OutputFile file(path);
-  file.write(std::string(4096, 'x'));
-  file.sync_and_close();
+  io::replace_file(path, std::string(4096, 'x'));
 }
 
 // What `check` reports of the files that this rank sees.

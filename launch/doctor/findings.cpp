@@ -107,10 +107,4 @@ std::vector<double> gather(const Launch& launch, double value) {
   return all;
 }
 
-std::string printed(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 }  // namespace tfm::launch

@@ -61,6 +61,4 @@ std::optional<Error> error_of(F&& body) {
   }
 }
 
-std::string printed(const char* format, double value);  // of printf(3)
-
 }  // namespace tfm::launch

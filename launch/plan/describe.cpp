@@ -103,9 +103,8 @@ Json describe_device(const plan::DeviceModel& device, DType dtype) {
           {"rates_from", device.rates_from}};
 }
 
-Json describe_collectives(const plan::StepPlan& p) {
+Json describe_collectives(std::span<const comm::CollectiveCall> calls) {
   Json list = Json::array();
-  const std::vector<comm::CollectiveCall> calls = p.collectives();
   for (std::size_t i = 0, next = 0; i < calls.size(); i = next) {
     while (next < calls.size() && calls[next] == calls[i]) ++next;
     list.push_back({{"op", comm::name_of(calls[i].kind)},

@@ -1,6 +1,7 @@
 #pragma once
 // The output of tfm-plan, as JSON and as text made from it.
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "plan/choose.h"
 #include "plan/device_model.h"
@@ -16,8 +17,8 @@ using Json = nlohmann::ordered_json;
 Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
                    const plan::Choice& choice, const plan::DeviceModel& device);
 void print_plan(const Json& j, const plan::RankPlans& plans);
-// The collectives of a step in order, with consecutive equal ones counted.
-Json describe_collectives(const plan::StepPlan& p);
+// The calls in order, with consecutive equal ones counted.
+Json describe_collectives(std::span<const comm::CollectiveCall> calls);
 
 Json describe_suggestions(const plan::Suggestions& s, const config::Config& config, int ranks,
                           const plan::DeviceModel& device);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <span>
 
 #include "launch/plan/output.h"
 
@@ -91,15 +90,11 @@ void print_traffic(const Json& j) {
   }
 }
 
-using Calls = std::span<const comm::CollectiveCall>;
-
-void print_calls(Calls calls, const char* indent) {
-  for (std::size_t i = 0, next = 0; i < calls.size(); i = next) {
-    while (next < calls.size() && calls[next] == calls[i]) ++next;
-    std::printf(
-        "%s%-16s %-8s %16lld %8zu\n", indent, std::string(comm::name_of(calls[i].kind)).c_str(),
-        comm::name_of(calls[i].axes).c_str(), static_cast<long long>(calls[i].bytes), next - i);
-  }
+void print_calls(std::span<const comm::CollectiveCall> calls, const char* indent) {
+  for (const Json& c : describe_collectives(calls))
+    std::printf("%s%-16s %-8s %16lld %8lld\n", indent, c["op"].get<std::string>().c_str(),
+                c["axis"].get<std::string>().c_str(), c["bytes"].get<long long>(),
+                c["count"].get<long long>());
 }
 
 // Micro-batches that exchange the same are one block.

@@ -3,9 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+
+#include "core/strings.h"
 
 namespace tfm::cuda {
 namespace {
@@ -14,11 +15,8 @@ constexpr const char* kSeparator = " = ";
 
 std::string line_of(const std::string& key, const Algorithm& algorithm) {
   std::string line = key + kSeparator;
-  for (const std::uint64_t word : algorithm) {
-    char digits[17];
-    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(word));
-    line += digits;
-  }
+  for (const std::uint64_t word : algorithm)
+    line += printed("%016llx", static_cast<unsigned long long>(word));
   return line + "\n";
 }
 

@@ -3,10 +3,11 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+
+#include "core/strings.h"
 
 namespace tfm::cuda {
 namespace {
@@ -15,9 +16,7 @@ namespace {
 std::string hash(const std::string& text) {
   std::uint64_t h = 0xcbf29ce484222325;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(h));
-  return digits;
+  return printed("%016llx", static_cast<unsigned long long>(h));
 }
 
 // What follows the hash in a file.
