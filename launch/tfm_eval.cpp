@@ -5,6 +5,7 @@
 
 #include "data/run_data.h"
 #include "inference/evaluation.h"
+#include "inference/initial_weights.h"
 #include "inference/text_format.h"
 #include "launch/support/translation.h"
 #include "text/translation_scores.h"
@@ -79,10 +80,11 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
            : is_text                   ? Type::text
                                        : Type::tokens;
   c.paths = {{args.get(is_text ? "--text" : "--tokens"), 1}};
-  const bool same = config.data.train.type == c.type;
-  c.mask_probability = same ? config.data.train.mask_probability : 0.15;
-  c.mean_span_length = same ? config.data.train.mean_span_length : 3;
-  c.documents = config.data.train.documents, c.next_sentence = config.data.train.next_sentence;
+  const config::SourceConfig& run = config.data.train;
+  if (run.type == c.type)
+    c.mask_probability = run.mask_probability, c.mean_span_length = run.mean_span_length;
+  config::fill_derived(c);
+  c.documents = run.documents, c.next_sentence = run.next_sentence;
   return c;
 }
 
@@ -121,6 +123,8 @@ int run(int argc, char** argv) {
   std::vector<std::string> overrides = args.overrides();
   if (args.has("--tokenizer")) overrides.push_back("data.tokenizer=" + args.get("--tokenizer"));
   config::Config config = inference::inference_config(dir, overrides, launch.ranks);
+  if (config.train.seq_len != inference::checkpoint_config(dir, {}).train.seq_len)
+    inference::check_length(dir, config.model, config.train.seq_len);
   inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
   const config::SourceConfig source = source_of(args, config);
   config.train = inference::checkpoint_config(dir, overrides)

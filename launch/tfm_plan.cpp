@@ -31,6 +31,8 @@ counts consecutive equal collectives, `ring_bytes` are what a rank sends. Predic
 rates and assumptions of configs/devices and configs/networks, which are built in: GPU nodes have 8
 GPUs connected by NVLink. CPU ranks share the cores and memory of this machine (OMP_NUM_THREADS as in a run). With length
 buckets (train.global_batch_tokens) the longest bucket is planned.
+Exits with 0 also where the plan, or every layout, needs more memory than there is, as it says; with
+2 where the ranks cannot run the configuration, with --suggest in no layout.
 )";
 
 // The device of that name, with the networks that --node and --network say.
@@ -103,10 +105,10 @@ int run(int argc, char** argv) {
   const plan::DeviceModel device = device_model(described, args, read, ranks);
   const bool json = args.has("--json");
   if (args.has("--suggest")) {
-    const launch::Json j =
-        launch::describe_suggestions(plan::suggest(read, ranks, device), read, ranks, device);
+    const plan::Suggestions found = plan::suggest(read, ranks, device);
+    const launch::Json j = launch::describe_suggestions(found, read, ranks, device);
     json ? print(j) : launch::print_suggestions(j);
-    return 0;
+    return static_cast<int>(found.planned > 0 ? ExitCode::ok : ExitCode::usage);
   }
   config::Config config = read;
   const plan::Choice choice = plan::choose(read, ranks, device);
@@ -115,7 +117,7 @@ int run(int argc, char** argv) {
   const plan::RankPlans plans(config);
   launch::Json j = launch::describe_plan(plans, read, choice, device);
   if (!json) return launch::print_plan(j, plans), 0;
-  j["collectives"] = launch::describe_collectives(plans.first());
+  j["collectives"] = launch::describe_collectives(plans.first().collectives());
   print(j);
   return 0;
 }

@@ -64,6 +64,8 @@ RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
   };
   for (;;) {  // again where the previous owner removed the file between open and lock
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd_ < 0 && errno == EISDIR)
+      refuse("is a directory; remove it, or set another checkpoint.dir", ExitCode::usage);
     const bool lasts = fd_ < 0 && (errno == EACCES || errno == EPERM || errno == EROFS);
     if (fd_ < 0)
       refuse("cannot be opened: " + errno_text(), lasts ? ExitCode::usage : ExitCode::retryable);

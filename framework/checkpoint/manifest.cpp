@@ -1,5 +1,6 @@
 #include "checkpoint/manifest.h"
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 

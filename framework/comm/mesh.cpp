@@ -11,6 +11,7 @@ Communicator& Mesh::group(AxisSet axes) const {
 Mesh Mesh::without(AxisSet axes) const {
   Mesh mesh = *this;
   mesh.layout = layout.without(axes);
+  if (axes.contains(Axis::pipeline)) mesh.messages = nullptr;
   return mesh;
 }
 

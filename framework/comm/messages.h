@@ -1,8 +1,6 @@
 #pragma once
 // Point-to-point messages between the stages of a pipeline, whatever their transport.
 #include <compare>
-#include <utility>
-#include <vector>
 
 #include "core/tensor.h"
 

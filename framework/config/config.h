@@ -56,6 +56,8 @@ Config parse_config(const std::string& text, const std::string& name,
 Config with_overrides(const Config& config, const std::vector<std::string>& overrides,
                       const std::string& name);
 
+// Fills the probability and the length of spans that `source` needs and does not give.
+void fill_derived(SourceConfig& source);
 // Resolves what depends on the number of ranks: fills parallel.data and the micro-batch size, and
 // checks every divisibility. What depends on a device's memory is resolved as if that were large:
 // recompute auto becomes none (plan/choose.h asks a device). Error(usage) lists every problem with

@@ -11,7 +11,7 @@ namespace {
 void describe(SourcePath& p, FieldVisitor& v) {
   v.value(required(text("path", "a file or a glob pattern")), p.path);
   v.value(Field{.name = "weight",
-                .help = "share of the samples",
+                .help = "share of the samples, relative to the other paths",
                 .kind = FieldKind::real,
                 .low = 0,
                 .low_open = true},
@@ -27,9 +27,12 @@ bool read_source_path(FieldReader& reader, const YamlNode& node, SourcePath& out
 
 void describe_paths(SourceConfig& s, FieldVisitor& v) {
   std::vector<SourcePath>& paths = s.paths;
-  const Field f = required(text("path",
-                                "a file, a glob pattern, or a list of them; `weight`: share of the "
-                                "samples; pairs: a file with source, tab, target on each line"));
+  const Field f = required(
+      text("path",
+           "a file, a glob pattern, or a list of them, read one after another unless one has a "
+           "`weight`: share of the samples (1 where others have one), rounded to "
+           "thousandths, at least 0.001; pairs: a file with source, tab, target "
+           "on each line"));
   v.special(f,
             {.type = "text or {path, weight}, or a list of them",
              .read =
@@ -38,21 +41,27 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
                    if (list && node.items.empty() && (s.source.empty() || s.target.empty()))
                      reader.error(f, node, "found an empty list; expected at least one path");
                    paths.clear();
+                   s.weighted = false;
                    for (const YamlNode& item : list ? node.items : std::vector<YamlNode>{node}) {
-                     const YamlNode* written =
-                         item.kind == YamlNode::Kind::map ? item.find("path") : nullptr;
+                     const bool map = item.kind == YamlNode::Kind::map;
+                     const YamlNode* written = map ? item.find("path") : nullptr;
+                     s.weighted |= map && item.find("weight");
                      reader.mark_item(f, paths.size(), written ? written->at : item.at);
                      if (SourcePath p; read_source_path(reader, item, p)) paths.push_back(p);
                    }
+                   s.weighted &= paths.size() > 1;
                  },
              .flow =
-                 [&paths] {
+                 [&s, &paths] {
                    if (paths.size() == 1 && paths[0].weight == 1) return quote_yaml(paths[0].path);
-                   std::string s = "[";
-                   for (const SourcePath& p : paths)
-                     s += (s.size() > 1 ? ", {path: " : "{path: ") + quote_yaml(p.path) +
-                          ", weight: " + number_text(p.weight) + "}";
-                   return s + "]";
+                   const bool weights = s.weighted || paths.size() == 1;
+                   std::string text = "[";
+                   for (const SourcePath& p : paths) {
+                     text += (text.size() > 1 ? ", " : "") + std::string(weights ? "{path: " : "") +
+                             quote_yaml(p.path);
+                     if (weights) text += ", weight: " + number_text(p.weight) + "}";
+                   }
+                   return text + "]";
                  },
              .missing = [&s] { return s.paths.empty() && (s.source.empty() || s.target.empty()); },
              .item = f,

@@ -231,7 +231,7 @@ void describe(OptimizerConfig& o, FieldVisitor& v) {
             [&o](FieldVisitor& m) { describe(o.muon, m); });
   v.value(fraction("ema",
                    "decay of an exponential moving average of the weights, which evaluation, "
-                   "generation and export use; 0: off"),
+                   "generation and export use: min(ema, (1 + t) / (10 + t)) at update t; 0: off"),
           o.ema);
 }
 

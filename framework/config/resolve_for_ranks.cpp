@@ -178,6 +178,31 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
   }
 }
 
+// Beyond these sizes numbers of bytes would overflow, and a plan would not fit in memory.
+void check_sizes(const Config& c, const Refuse& refuse) {
+  constexpr double kMostActivations = 1e16, kMostMicroBatches = 1e7;
+  const ModelConfig& m = c.model;
+  const TrainConfig& t = c.train;
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  const double width =
+      std::max({real(m.vocab_size), real(m.d_ff), real(m.n_heads) * real(m.d_head)});
+  const double tokens = t.counts_tokens() ? real(std::max(t.micro_batch_tokens, t.seq_len))
+                                          : real(t.micro_batch_size) * real(t.seq_len);
+  const std::string micro = t.counts_tokens() ? "micro_batch_tokens" : "micro_batch_size";
+  if (tokens * width * real(m.total_layers()) > kMostActivations)
+    refuse({"train." + micro, "train.seq_len", "model.d_model"},
+           "a micro-batch of " + number_text(tokens) + " tokens (train." + micro +
+               ", train.seq_len) has more than " + number_text(kMostActivations) +
+               " activations in this model; expected less of them, or a smaller model");
+  if (!t.counts_tokens() && t.global_batch_tokens == 0 &&
+      t.global_batch_size / t.micro_batch_size / c.parallel.data > kMostMicroBatches)
+    refuse({"train.global_batch_size", "train.micro_batch_size"},
+           "train.global_batch_size " + text(t.global_batch_size) + " makes more than " +
+               number_text(kMostMicroBatches) + " micro-batches of train.micro_batch_size " +
+               text(t.micro_batch_size) + " on each of the " + text(c.parallel.data) +
+               " data-parallel ranks; expected a smaller batch or larger micro-batches");
+}
+
 }  // namespace
 
 void resolve_for_ranks(Config& c, int ranks) {
@@ -205,6 +230,7 @@ void resolve_for_ranks(Config& c, int ranks) {
     c.parallel.data = replicas;
     check_replicas(c, refuse);
     resolve_micro_batch(c, refuse);
+    if (c.train.micro_batch() > 0) check_sizes(c, refuse);
   }
   problems.throw_if_any();
 }

@@ -102,13 +102,16 @@ struct SourcePath {
 struct SourceConfig {
   SourceType type = SourceType::unset;
   std::vector<SourcePath> paths;
+  bool weighted = false;        // several paths, of which one at least has a weight written
   std::string source, target;   // pairs: two files instead of `paths`
-  double mask_probability = 0;  // mlm and span_corruption: 0 when read, filled with 0.15
-  double mean_span_length = 0;  // span_corruption: filled with 3
+  double mask_probability = 0;  // mlm and span_corruption; 0: until fill_derived()
+  double mean_span_length = 0;  // span_corruption; likewise
   bool shuffle = false;
   Documents documents = Documents::joined;
   bool next_sentence = false;  // mlm: pairs of sentences
   std::string field = "text";  // of .jsonl lines
+  // Whether the objective corrupts tokens: masked language modeling and span corruption.
+  bool hides() const { return type == SourceType::mlm || type == SourceType::span_corruption; }
   bool operator==(const SourceConfig&) const = default;
 };
 struct DataConfig {

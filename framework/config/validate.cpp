@@ -30,8 +30,8 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
            "");
   only(!s.source.empty() || !s.target.empty(), s.type == SourceType::pairs,
        section + (s.source.empty() ? ".target" : ".source"), "type pairs");
-  only(s.mask_probability > 0, s.type == SourceType::mlm || s.type == SourceType::span_corruption,
-       section + ".mask_probability", "types mlm and span_corruption");
+  only(s.mask_probability > 0, s.hides(), section + ".mask_probability",
+       "types mlm and span_corruption");
   only(s.documents == Documents::separate,
        s.type == SourceType::tokens || s.type == SourceType::text || s.type == SourceType::mlm,
        section + ".documents", "types tokens, text and mlm");
@@ -256,16 +256,15 @@ void check_data(const Config& c, const Report& report) {
 
 }  // namespace
 
+void fill_derived(SourceConfig& s) {
+  if (s.mask_probability == 0 && s.hides()) s.mask_probability = 0.15;
+  if (s.mean_span_length == 0 && s.type == SourceType::span_corruption) s.mean_span_length = 3;
+}
+
 void fill_derived(Config& c) {
   fill_derived(c.model, c.train.seq_len);
-  const auto hides = [](SourceConfig& s) {
-    if (s.mask_probability == 0 &&
-        (s.type == SourceType::mlm || s.type == SourceType::span_corruption))
-      s.mask_probability = 0.15;
-    if (s.mean_span_length == 0 && s.type == SourceType::span_corruption) s.mean_span_length = 3;
-  };
-  hides(c.data.train);
-  if (c.data.validation) hides(*c.data.validation);
+  fill_derived(c.data.train);
+  if (c.data.validation) fill_derived(*c.data.validation);
   if (c.eval.stop && !c.eval.has(c.eval.stop->metric))
     c.eval.metrics.push_back(c.eval.stop->metric);
 }

@@ -129,6 +129,22 @@ void check_family(const ModelConfig& m, const Report& report) {
        "position sinusoidal");
 }
 
+// Numbers of bytes that are computed from far larger models would overflow.
+void check_parameters(const ModelConfig& m, const Report& report) {
+  constexpr double kMost = 1e16;
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  const double heads = real(m.n_heads + m.n_kv_heads) * real(m.d_head),
+               block = (m.translates() ? 4 : 2) * heads + (m.gated() ? 3 : 2) * real(m.d_ff),
+               n = real(m.d_model) * (real(m.total_layers()) * block + real(m.vocab_size));
+  if (n > kMost)
+    report({"model.d_model", "model.n_layers", "model.d_ff", "model.n_heads", "model.d_head"},
+           "d_model " + std::to_string(m.d_model) + ", " + std::to_string(m.total_layers()) +
+               " layers, d_ff " + std::to_string(m.d_ff) + " and " + std::to_string(m.n_heads) +
+               " heads of " + std::to_string(m.d_head) + " make more than " + number_text(kMost) +
+               " parameters; expected smaller sizes",
+           "");
+}
+
 }  // namespace
 
 void fill_derived(ModelConfig& m, std::int64_t seq_len) {
@@ -159,8 +175,9 @@ void check_model(const ModelConfig& m, const Report& report) {
   ModelConfig copy = m;
   check_ranges([&copy](FieldVisitor& v) { describe(copy, v); },
                [&](const std::string& key, const std::string& problem) {
-                 if (!wrong) first({"model." + key}, problem, "");
+                 if (!wrong) first({"model." + key}, key + " " + problem, "");
                });
+  if (!wrong) check_parameters(m, first);
 }
 
 }  // namespace tfm::config

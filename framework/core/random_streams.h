@@ -10,8 +10,8 @@ namespace tfm {
 
 class RandomStreams {
  public:
-  // Returns stream_of(name). An internal error that gives both names if the name was added before
-  // or its hash equals that of another name, since both would draw the same numbers.
+  // Returns stream_of(name). Error(usage) that gives both names if its hash equals that of another
+  // name, since both would draw the same numbers; an internal error if the name was added before.
   std::uint32_t add(const std::string& name);
 
  private:

@@ -8,6 +8,7 @@
 #include "data/span_corruption.h"
 #include "io/glob.h"
 #include "io/text_stream.h"
+#include "text/documents.h"
 
 namespace tfm::data {
 namespace {
@@ -17,8 +18,7 @@ std::optional<std::int32_t> document_end(const config::Config& config,
                                          const config::SourceConfig& c,
                                          const tokenizer::Tokenizer& tokenizer) {
   if (c.documents != config::Documents::separate) return std::nullopt;
-  const auto end =
-      tokenizer.end_of_document() ? tokenizer.end_of_document() : tokenizer.special_ids().end;
+  const auto end = tokenizer.document_end();
   if (!end)
     throw Error(
         ExitCode::usage,
@@ -28,32 +28,31 @@ std::optional<std::int32_t> document_end(const config::Config& config,
   return end;
 }
 
-// Whether the objective corrupts tokens: masked language modeling and span corruption.
-bool hides(const config::SourceConfig& c) {
-  return c.type == config::SourceType::mlm || c.type == config::SourceType::span_corruption;
+// A pattern that matches no file counts as a name; check_files() reports it.
+std::vector<std::string> files_of(const config::SourcePath& p) {
+  try {
+    return io::expand_glob(p.path);
+  } catch (const Error&) {
+    return {p.path};
+  }
 }
 
-// A pattern that matches no file counts as a name; check_files() reports it.
 bool names_tokens(const config::SourcePath& p) {
-  std::vector<std::string> files{p.path};
-  try {
-    files = io::expand_glob(p.path);
-  } catch (const Error&) {
-  }
-  return std::ranges::all_of(files, is_token_file);
+  return std::ranges::all_of(files_of(p), is_token_file);
 }
 
 bool holds_tokens(const config::SourceConfig& c) {
   return c.type == config::SourceType::tokens ||
-         (hides(c) && std::ranges::all_of(c.paths, names_tokens));
+         (c.hides() && std::ranges::all_of(c.paths, names_tokens));
 }
 
 SourceSpec source_spec(const config::SourceConfig& c, std::optional<std::int32_t> document_end) {
-  const config::SourceType type = !hides(c)         ? c.type
+  const config::SourceType type = !c.hides()        ? c.type
                                   : holds_tokens(c) ? config::SourceType::tokens
                                                     : config::SourceType::text;
   SourceSpec spec{.type = type,
                   .paths = {},
+                  .weighted = c.weighted,
                   .field = c.field,
                   .shuffle = c.shuffle,
                   .document_end = document_end};
@@ -102,6 +101,14 @@ bool check_spans(const config::Config& config, const config::SourceConfig& c,
                           [&] { spans_of(config, c); });
 }
 
+// Whether ids end documents in the data. In other text, which ends with its file, none does.
+bool ids_end_documents(const config::SourceConfig& c) {
+  const auto has_lines = [](const config::SourcePath& p) {
+    return std::ranges::any_of(files_of(p), text::is_json_lines);
+  };
+  return holds_tokens(c) || std::ranges::any_of(c.paths, has_lines);
+}
+
 // The key of a source that names its files.
 std::string path_key(const config::SourceConfig& c, const std::string& section) {
   return section + (c.paths.empty() ? ".source" : ".path");
@@ -118,7 +125,13 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
                                      std::to_string(ids - 1) + ", but model.vocab_size is " +
                                      std::to_string(vocabulary) + "; expected at least " +
                                      std::to_string(ids));
-  document_end(config, c, tokenizer);
+  const auto end = document_end(config, c, tokenizer);
+  if (end && *end >= vocabulary && ids_end_documents(c))
+    throw Error(ExitCode::usage, "documents is separate, but the end-of-document id " +
+                                     std::to_string(*end) + " of data.tokenizer " +
+                                     config.data.tokenizer + " is outside model.vocab_size " +
+                                     std::to_string(vocabulary) + "; expected at least " +
+                                     std::to_string(*end + 1) + ", or documents joined");
   if (c.type == config::SourceType::mlm)
     MaskedLm::check_tokenizer(tokenizer, vocabulary, c.next_sentence);
   if (c.type == config::SourceType::span_corruption)

@@ -62,7 +62,7 @@ SampleCount count_samples(std::int64_t tokens, std::int64_t seq_len) {
   return {samples, samples > 0 ? tokens - samples * seq_len - 1 : tokens};
 }
 
-Source::Source(std::vector<Group> groups, std::int64_t seq_len) : seq_len_(seq_len) {
+Source::Source(std::vector<Group> groups, std::int64_t seq_len, bool weighted) : seq_len_(seq_len) {
   TFM_CHECK(seq_len > 0, "seq_len must be positive");
   if (groups.empty()) throw Error(ExitCode::usage, "a data source needs at least one path");
   std::vector<double> weights;
@@ -93,8 +93,7 @@ Source::Source(std::vector<Group> groups, std::int64_t seq_len) : seq_len_(seq_l
                     (files_ == 1 ? "" : ", the longest " + std::to_string(longest) + ",") +
                     " are too few for a sample; expected at least " + std::to_string(seq_len + 1) +
                     " tokens in one file");
-  if (std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) != weights.end())
-    deal(weights);
+  if (weighted) deal(weights);
 }
 
 std::string Source::left_out() const {
@@ -109,16 +108,17 @@ std::string Source::left_out() const {
 
 void Source::deal(const std::vector<double>& weights) {
   if (static_cast<std::int64_t>(weights.size()) > block)
-    throw Error(ExitCode::usage, "path: expected at most 1000 paths if their weights differ, got " +
+    throw Error(ExitCode::usage, "path: expected at most 1000 paths if they have weights, got " +
                                      std::to_string(weights.size()));
   count_ = shares_of(weights);
   std::int64_t blocks = 0;
   for (std::size_t k = 0; k < places_.size(); ++k) {
     if (places_[k].samples() == 0)
-      throw Error(ExitCode::input,
-                  places_[k].group.name + ": the file is shorter than one sample of " +
-                      std::to_string(seq_len_ + 1) +
-                      " tokens and cannot have a weight; use a longer file or remove it");
+      throw Error(
+          ExitCode::input,
+          places_[k].group.name + ": the file is shorter than one sample of " +
+              std::to_string(seq_len_ + 1) +
+              " tokens and cannot have a share of the samples; use a longer file or remove it");
     blocks = std::max(blocks, ceil_div(places_[k].samples(), count_[k]));
   }
   samples_ = blocks * block;
@@ -190,7 +190,7 @@ std::unique_ptr<Source> open_source(const SourceSpec& spec, const tokenizer::Tok
                                    : std::make_unique<TokenFile>(file));
     groups.push_back(std::move(group));
   }
-  return std::make_unique<Source>(std::move(groups), seq_len);
+  return std::make_unique<Source>(std::move(groups), seq_len, spec.weighted);
 }
 
 }  // namespace tfm::data

@@ -22,6 +22,7 @@ struct SourceSpec {
   };
   config::SourceType type = config::SourceType::tokens;  // tokens or text
   std::vector<Path> paths;
+  bool weighted = false;       // see Source
   std::string field = "text";  // of .jsonl lines
   bool shuffle = false;        // for Sampler
   // Id after each .jsonl document; nullopt: the tokenizer's end_of_document(), if any.
@@ -33,14 +34,14 @@ struct SampleCount {
 };
 SampleCount count_samples(std::int64_t tokens, std::int64_t seq_len);  // of one stream
 
-// Samples from several paths. With equal weights: the samples of all paths one after another, each
-// once an epoch.
+// Samples from several paths. Not weighted: the samples of all paths one after another, each once
+// an epoch.
 //
-// Otherwise weights are shares of the samples drawn, rounded to thousandths, none below one
-// (largest remainder), and positions are dealt in blocks of 1000: path k, of n_k samples, gets c_k
-// of them, spread evenly. Its j-th place in block b is its sample (b * c_k + j) mod n_k. An epoch
-// has the fewest blocks that show every sample of every path at least once; a path whose share
-// exceeds its size repeats.
+// Weighted: weights, also equal ones, are shares of the samples drawn, rounded to thousandths, none
+// below one (largest remainder), and positions are dealt in blocks of 1000: path k, of n_k samples,
+// gets c_k of them, spread evenly. Its j-th place in block b is its sample (b * c_k + j) mod n_k.
+// An epoch has the fewest blocks that show every sample of every path at least once; a path whose
+// share exceeds its size repeats.
 class Source {
  public:
   struct Group {
@@ -49,7 +50,7 @@ class Source {
     double weight = 1;
   };
   // Error(input) if there is no sample, Error(usage) for weights that are not positive numbers.
-  Source(std::vector<Group> groups, std::int64_t seq_len);
+  Source(std::vector<Group> groups, std::int64_t seq_len, bool weighted = false);
 
   std::int64_t samples() const { return samples_; }  // of an epoch
   std::int64_t tokens() const { return tokens_; }    // ids of all files
@@ -75,7 +76,7 @@ class Source {
   void read(const SampleIndex& place, std::int64_t sample, std::span<std::int32_t> out) const;
 
   std::vector<SampleIndex> places_;
-  // By position in a block: its path and its place j. By path: c_k. Empty with equal weights.
+  // By position in a block: its path and its place j. By path: c_k. Empty if not weighted.
   std::vector<std::int32_t> dealt_, nth_, count_;
   std::int64_t files_ = 0, short_files_ = 0, left_out_ = 0;  // short: without a sample
   std::int64_t seq_len_, samples_ = 0, tokens_ = 0, vocab_size_ = std::int64_t{1} << 31;

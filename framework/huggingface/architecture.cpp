@@ -35,18 +35,21 @@ const Architecture& architecture_of(const io::JsonNode& config) {
 }
 
 const Architecture& architecture_for(const config::ModelConfig& model, std::string_view preferred) {
-  const Architecture* found = nullptr;
-  for (const Architecture& a : architectures())
-    if (a.computes(model) && (!found || a.name == preferred)) found = &a;
-  if (!found)
-    throw Error(
-        ExitCode::usage,
-        "no architecture of Hugging Face transformers computes this model; expected the options of "
-        "one of " +
-            names() +
-            " (marian: post-norm layernorm with eps 1e-5, position sinusoidal with sinusoid "
-            "halves, biases)");
-  return *found;
+  const Architecture* nearest = nullptr;
+  std::vector<const char*> unmet;
+  for (const Architecture& a : architectures()) {
+    if (a.family != model.family) continue;
+    const auto missing = a.needs(model).unmet;
+    if (nearest && missing.size() >= unmet.size() && !(missing.empty() && a.name == preferred))
+      continue;
+    nearest = &a, unmet = missing;
+  }
+  if (unmet.empty()) return *nearest;
+  std::string changes;
+  for (const char* change : unmet) changes += (changes.empty() ? "" : ", ") + std::string(change);
+  throw Error(ExitCode::usage,
+              "no architecture of Hugging Face transformers computes this model; the nearest, " +
+                  std::string(nearest->name) + ", needs " + changes + " in section model");
 }
 
 bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
@@ -67,12 +70,13 @@ bool matches(std::string_view name, std::string_view pattern) {
   return name.empty();
 }
 
-bool attention_is_plain(const config::ModelConfig& m) {
-  return m.has_qkv_bias() == m.bias && !m.qk_norm;
+Needs plain_attention(const config::ModelConfig& m) {
+  return {{m.has_qkv_bias() == m.bias, "qkv_bias: auto"}, {!m.qk_norm, "qk_norm: false"}};
 }
 
-bool heads_are_full(const config::ModelConfig& m) {
-  return m.n_kv_heads == m.n_heads && m.d_head * m.n_heads == m.d_model;
+Needs full_heads(const config::ModelConfig& m) {
+  return {{m.n_kv_heads == m.n_heads, "n_kv_heads: n_heads"},
+          {m.d_head * m.n_heads == m.d_model, "d_head: d_model / n_heads"}};
 }
 
 }  // namespace tfm::huggingface

@@ -14,16 +14,33 @@ namespace tfm::huggingface {
 // Whether a directory has the tensor.
 using Has = std::function<bool(const std::string& tensor)>;
 
+// What a model must be for a class to compute it, and where it is not.
+struct Needs {
+  struct Need {
+    bool met;
+    const char* what;  // "norm: rmsnorm", with keys of the model section
+  };
+  Needs(std::initializer_list<Need> needs) {
+    for (const Need& n : needs)
+      if (!n.met) unmet.push_back(n.what);
+  }
+  friend Needs operator+(Needs a, const Needs& b) {
+    a.unmet.insert(a.unmet.end(), b.unmet.begin(), b.unmet.end());
+    return a;
+  }
+  std::vector<const char*> unmet;
+};
+
 struct Architecture {
-  const char* name;                                             // model_type of config.json
+  const char* name;  // model_type of config.json
+  config::Family family;
   std::string (*class_name)(const config::ModelConfig& model);  // architectures of config.json
 
   config::ModelConfig (*read)(const io::JsonNode& config);
   // Sets what is tied and which heads there are, where that depends on the tensors present.
   void (*read_heads)(config::ModelConfig& model, const io::JsonNode& config, const Has& has);
   void (*write)(Json& config, const config::ModelConfig& model);
-  // Whether the class can compute the model.
-  bool (*computes)(const config::ModelConfig& model);
+  Needs (*needs)(const config::ModelConfig& model);
 
   void (*tensors)(Table& table, const config::ModelConfig& model);
   // The original of a tied tensor, of which files may contain a copy; "" for other tensors.
@@ -34,6 +51,10 @@ struct Architecture {
   bool (*is_sinusoid)(const std::string& tensor) = [](const std::string&) { return false; };
   // A tensor that transformers adds and does not train; if it is all zeros, it counts as absent.
   const char* constant = "";
+  // The number of keys that a query sees in transformers, itself the last; 0: all before it.
+  std::int64_t (*window)(const io::JsonNode& config) = [](const io::JsonNode&) {
+    return std::int64_t{0};
+  };
   // The name of a tensor in current versions.
   std::string (*current_name)(const std::string& tensor) = [](const std::string& tensor) {
     return tensor;
@@ -56,7 +77,7 @@ struct Architecture {
 // The architecture that config.json names; Error(input) if its model_type is unknown.
 const Architecture& architecture_of(const io::JsonNode& config);
 // An architecture that computes the model: `preferred` if that does, as several may. Error(usage)
-// if none does.
+// if none does, with what the nearest would need.
 const Architecture& architecture_for(const config::ModelConfig& model,
                                      std::string_view preferred = {});
 
@@ -65,9 +86,9 @@ const Architecture& architecture_for(const config::ModelConfig& model,
 bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
                     const char* output = "lm_head.weight");
 bool matches(std::string_view name, std::string_view pattern);  // `#`: one or more digits
-// Whether queries, keys and values have biases as the other layers do, and no norms.
-bool attention_is_plain(const config::ModelConfig& model);
-// Whether the heads together are as wide as the model and have keys and values of their own.
-bool heads_are_full(const config::ModelConfig& model);
+// Queries, keys and values have biases as the other layers do, and no norms.
+Needs plain_attention(const config::ModelConfig& model);
+// The heads together are as wide as the model and have keys and values of their own.
+Needs full_heads(const config::ModelConfig& model);
 
 }  // namespace tfm::huggingface

@@ -13,10 +13,12 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
   bart_like::read_heads(m, c, has, true, false);
 }
 
-bool computes(const config::ModelConfig& m) {
-  return bart_like::computes(m) && m.position == config::Position::learned &&
-         m.position_offset == 2 && m.embedding_norm &&
-         m.tie_embeddings != config::TieEmbeddings::decoder;
+Needs needs(const config::ModelConfig& m) {
+  return bart_like::needs(m) +
+         Needs{{m.position == config::Position::learned, "position: learned"},
+               {m.position_offset == 2, "position_offset: 2"},
+               {m.embedding_norm, "embedding_norm: true"},
+               {m.tie_embeddings != config::TieEmbeddings::decoder, "tie_embeddings: all"}};
 }
 
 void tensors(Table& t, const config::ModelConfig& m) { bart_like::tensors(t, m, true); }
@@ -28,12 +30,13 @@ bool is_buffer(const std::string&) { return false; }
 Architecture bart() {
   return {
       .name = "bart",
+      .family = config::Family::encoder_decoder,
       .class_name =
           [](const config::ModelConfig&) { return std::string("BartForConditionalGeneration"); },
       .read = read,
       .read_heads = read_heads,
       .write = bart_like::write,
-      .computes = computes,
+      .needs = needs,
       .tensors = tensors,
       .original_of = bart_like::original_of,
       .is_buffer = is_buffer,

@@ -56,10 +56,15 @@ void write(Json& j, const config::ModelConfig& m) {
           {"is_encoder_decoder", true}});
 }
 
-bool computes(const config::ModelConfig& m) {
-  return attention_is_plain(m) && m.translates() && m.norm_position == config::NormPosition::post &&
-         m.norm == config::Norm::layernorm && heads_are_full(m) && m.bias && !m.gated() &&
-         m.scale_attention && !m.scale_logits && m.norm_eps == 1e-5;
+Needs needs(const config::ModelConfig& m) {
+  return Needs{{m.norm_position == config::NormPosition::post, "norm_position: post"},
+               {m.norm == config::Norm::layernorm, "norm: layernorm"},
+               {m.norm_eps == 1e-5, "norm_eps: 1e-5"},
+               {m.bias, "bias: true"},
+               {!m.gated(), "an activation without gate"},
+               {m.scale_attention, "scale_attention: true"},
+               {!m.scale_logits, "scale_logits: false"}} +
+         plain_attention(m) + full_heads(m);
 }
 
 namespace {

@@ -10,7 +10,7 @@ config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::in
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, bool shared,
                 bool decoder_may_tie);
 void write(Json& j, const config::ModelConfig& m);
-bool computes(const config::ModelConfig& m);  // except positions
+Needs needs(const config::ModelConfig& m);  // except positions
 // `unshared`: whether the file may have a table of both stacks in addition to one of each.
 void tensors(Table& t, const config::ModelConfig& m, bool unshared);
 std::string original_of(const std::string& tensor);

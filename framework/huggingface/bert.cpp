@@ -11,8 +11,8 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
   m.next_sentence = has("cls.seq_relationship.weight");
 }
 
-bool computes(const config::ModelConfig& m) {
-  return bert_like::computes(m) && m.position_offset == 0;
+Needs needs(const config::ModelConfig& m) {
+  return bert_like::needs(m) + Needs{{m.position_offset == 0, "position_offset: 0"}};
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {
@@ -31,6 +31,7 @@ bool is_buffer(const std::string& tensor) { return tensor == "bert.embeddings.po
 
 Architecture bert() {
   return {.name = "bert",
+          .family = config::Family::encoder,
           .class_name =
               [](const config::ModelConfig& m) {
                 return std::string(m.next_sentence ? "BertForPreTraining" : "BertForMaskedLM");
@@ -38,7 +39,7 @@ Architecture bert() {
           .read = read,
           .read_heads = read_heads,
           .write = bert_like::write,
-          .computes = computes,
+          .needs = needs,
           .tensors = tensors,
           .original_of = original_of,
           .is_buffer = is_buffer,

@@ -38,12 +38,20 @@ void write(Json& j, const config::ModelConfig& m) {
           {"initializer_range", m.init_std}});
 }
 
-bool computes(const config::ModelConfig& m) {
-  return attention_is_plain(m) && m.family == config::Family::encoder &&
-         m.position == config::Position::learned && m.norm_position == config::NormPosition::post &&
-         m.norm == config::Norm::layernorm && heads_are_full(m) && m.bias && !m.gated() &&
-         m.embedding_norm && m.type_vocab_size > 0 && m.head_transform && m.has_head_bias() &&
-         !m.scale_embeddings && m.scale_attention && !m.scale_logits;
+Needs needs(const config::ModelConfig& m) {
+  return Needs{{m.position == config::Position::learned, "position: learned"},
+               {m.norm_position == config::NormPosition::post, "norm_position: post"},
+               {m.norm == config::Norm::layernorm, "norm: layernorm"},
+               {m.bias, "bias: true"},
+               {!m.gated(), "an activation without gate"},
+               {m.embedding_norm, "embedding_norm: true"},
+               {m.type_vocab_size > 0, "type_vocab_size: 1 or more"},
+               {m.head_transform, "head_transform: true"},
+               {m.has_head_bias(), "head_bias: true"},
+               {!m.scale_embeddings, "scale_embeddings: false"},
+               {m.scale_attention, "scale_attention: true"},
+               {!m.scale_logits, "scale_logits: false"}} +
+         plain_attention(m) + full_heads(m);
 }
 
 void tensors(Table& t, const config::ModelConfig& m, const Names& names) {

@@ -11,7 +11,7 @@ struct Names {
 
 config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad);
 void write(Json& j, const config::ModelConfig& m);
-bool computes(const config::ModelConfig& m);  // except positions
+Needs needs(const config::ModelConfig& m);  // except positions
 void tensors(Table& t, const config::ModelConfig& m, const Names& names);
 // LayerNorm.gamma -> LayerNorm.weight
 std::string current_name(const std::string& tensor);

@@ -1,9 +1,12 @@
 #include "huggingface/config.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "config/fields.h"
 #include "core/strings.h"
+#include "io/file.h"
 
 namespace tfm::huggingface {
 namespace {
@@ -183,6 +186,18 @@ config::ModelConfig model_of(const io::JsonNode& c, const Has& has) {
   return m;
 }
 
+void check_window(const Json& config, const std::string& file, const config::ModelConfig& model,
+                  std::int64_t length) {
+  const io::JsonNode c(config, file);
+  const std::int64_t window = architecture_of(c).window(c);
+  if (window > 0 && length > std::max(window, model.max_seq_len))
+    c.fail("sliding_window: sequences of " + std::to_string(length) +
+           " tokens are longer than the sliding window of " + std::to_string(window) +
+           ", which is not supported; expected at most " +
+           std::to_string(std::max(window, model.max_seq_len)) + ", or model.max_seq_len " +
+           std::to_string(length) + " for a model without window");
+}
+
 std::string model_type(const std::string& config) {
   if (config.empty()) return {};
   const Json tree = Json::parse(config);
@@ -209,6 +224,35 @@ std::string huggingface_config(const config::ModelConfig& m,
   write_model(j, architecture, m);
   for (const Alias& a : aliases_in(j)) j[a.alias] = j[a.member];
   return j.dump(2) + "\n";
+}
+
+void update_generation_config(const std::string& dir, const config::ModelConfig& m,
+                              const std::string& original) {
+  const std::string file = dir + "/generation_config.json";
+  std::vector<const char*> changed;
+  if (original.empty()) {
+    changed = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"};
+  } else {
+    const Json config = io::parse_json(original, "the original config.json");
+    const io::JsonNode c(config, "the original config.json");
+    if (architecture_of(c).read(c).padding_idx != m.padding_idx) changed = {"pad_token_id"};
+    if (m.translates() && whole(c, "decoder_start_token_id", -1) != m.decoder_start)
+      changed.push_back("decoder_start_token_id");
+  }
+  std::error_code ignored;
+  if (changed.empty() || !std::filesystem::is_regular_file(file, ignored)) return;
+  const Json written = io::read_json_file(dir + "/config.json", 16 << 20);
+  if (std::ranges::none_of(changed, [&](const char* key) { return written.contains(key); }))
+    return;  // they are not known
+  Json j = io::read_json_file(file, 16 << 20);
+  io::JsonNode(j, file).members();
+  const Json before = j;
+  for (const char* key : changed) {
+    const Json id = written.value(key, Json()), now = j.value(key, Json());
+    if (now.is_array() && std::ranges::count(now, id) > 0) continue;  // one of several
+    id.is_null() ? void(j.erase(key)) : void(j[key] = id);
+  }
+  if (j != before) io::replace_file(file, j.dump(2) + "\n");
 }
 
 }  // namespace tfm::huggingface

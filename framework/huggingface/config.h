@@ -28,6 +28,12 @@ GenerationRules generation_rules(const Json& config, const std::string& dir);
 // the file and what is missing, unknown or not supported.
 config::ModelConfig model_of(const io::JsonNode& config, const Has& has);
 
+// Error(input) if transformers limits attention in sequences of `length` to a sliding window, which
+// tfm does not. `config`: a config.json, named `file` in messages. In sequences of up to
+// model.max_seq_len nothing is limited: an export of the model has no window that is shorter.
+void check_window(const Json& config, const std::string& file, const config::ModelConfig& model,
+                  std::int64_t length);
+
 // A config.json for a model. Members of `original` (a config.json, or empty) that are not set here
 // are kept, and its model_type if that computes the model. Without an original, `ids` are written
 // too, missing ones as null, because transformers substitutes its own where there are none.
@@ -35,6 +41,11 @@ config::ModelConfig model_of(const io::JsonNode& config, const Has& has);
 std::string huggingface_config(const config::ModelConfig& model,
                                const std::optional<tokenizer::SpecialIds>& ids,
                                const std::string& original);
+
+// Sets special ids in DIR/generation_config.json, if it exists, to those of the config.json written
+// there: the ones that the model has in place of those of `original`; without an original, all.
+void update_generation_config(const std::string& dir, const config::ModelConfig& model,
+                              const std::string& original);
 
 // The model_type of a config.json, or "".
 std::string model_type(const std::string& config);

@@ -67,7 +67,7 @@ struct Provenance {
     const Json tree =
         text.empty() ? Json::object() : io::parse_json(text, "the checkpoint's provenance");
     const io::JsonNode node(tree, "the checkpoint's provenance");
-    if (const auto object = node.find("config")) object->members(), config = tree["config"].dump();
+    if (const auto object = node.find("config")) config = object->object();
     directory = node.text("directory", "");
     if (const auto list = node.find("dtypes"))
       for (const auto& [name, type] : list->members()) dtypes[name] = type.string();
@@ -192,9 +192,9 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
   std::int64_t total = 0;
   Json index;
   for (std::size_t s = 0; s < shards.size(); ++s) {
-    char name[64] = "model.safetensors";
-    if (shards.size() > 1)
-      std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", s + 1, shards.size());
+    const std::string name = shards.size() > 1
+                                 ? printed("model-%05zu-of-%05zu.safetensors", s + 1, shards.size())
+                                 : "model.safetensors";
     std::vector<io::TensorEntry> entries;
     for (const Written& w : shards[s])
       entries.push_back({w.tensor.name, w.dtype, w.tensor.shape}),
@@ -213,6 +213,7 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
   io::replace_file(dir + "/config.json", huggingface_config(model, ids, from.config));
   if (std::error_code none; fs::is_directory(from.directory, none))
     copy_sidecars(from.directory, dir);
+  update_generation_config(dir, model, from.config);
 }
 
 }  // namespace tfm::huggingface

@@ -42,12 +42,19 @@ void write(Json& j, const config::ModelConfig& m) {
           {"initializer_range", m.init_std}});
 }
 
-bool computes(const config::ModelConfig& m) {
-  return attention_is_plain(m) && m.family == config::Family::decoder &&
-         m.position == config::Position::learned && m.position_offset == 0 &&
-         m.norm_position == config::NormPosition::pre && m.norm == config::Norm::layernorm &&
-         heads_are_full(m) && m.bias && !m.gated() && !m.scale_embeddings && !m.embedding_norm &&
-         !m.scale_logits && !m.has_head_bias() && m.padding_idx < 0;
+Needs needs(const config::ModelConfig& m) {
+  return Needs{{m.position == config::Position::learned, "position: learned"},
+               {m.position_offset == 0, "position_offset: 0"},
+               {m.norm_position == config::NormPosition::pre, "norm_position: pre"},
+               {m.norm == config::Norm::layernorm, "norm: layernorm"},
+               {m.bias, "bias: true"},
+               {!m.gated(), "an activation without gate"},
+               {!m.scale_embeddings, "scale_embeddings: false"},
+               {!m.embedding_norm, "embedding_norm: false"},
+               {!m.scale_logits, "scale_logits: false"},
+               {!m.has_head_bias(), "head_bias: false"},
+               {m.padding_idx < 0, "padding_idx: -1"}} +
+         plain_attention(m) + full_heads(m);
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {
@@ -86,11 +93,12 @@ std::string current_name(const std::string& tensor) {
 
 Architecture gpt2() {
   return {.name = "gpt2",
+          .family = config::Family::decoder,
           .class_name = [](const config::ModelConfig&) { return std::string("GPT2LMHeadModel"); },
           .read = read,
           .read_heads = read_heads,
           .write = write,
-          .computes = computes,
+          .needs = needs,
           .tensors = tensors,
           .original_of = original_of,
           .is_buffer = is_buffer,

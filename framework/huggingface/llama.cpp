@@ -16,16 +16,14 @@ void write(Json& j, const config::ModelConfig& m) {
   set(j, {{"attention_bias", m.bias}, {"mlp_bias", m.bias}});
 }
 
-bool computes(const config::ModelConfig& m) {
-  return llama_like::computes(m) && attention_is_plain(m);
-}
+Needs needs(const config::ModelConfig& m) { return llama_like::needs(m) + plain_attention(m); }
 
 }  // namespace
 
 Architecture llama() {
   return llama_like::architecture(
       "llama", [](const config::ModelConfig&) { return std::string("LlamaForCausalLM"); }, read,
-      write, computes);
+      write, needs);
 }
 
 }  // namespace tfm::huggingface

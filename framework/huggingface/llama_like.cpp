@@ -90,11 +90,16 @@ void write(Json& j, const config::ModelConfig& m) {
   set(rope, {{"rope_theta", m.rope.theta}});
 }
 
-bool computes(const config::ModelConfig& m) {
-  return m.family == config::Family::decoder && m.position == config::Position::rope &&
-         m.norm_position == config::NormPosition::pre && m.norm == config::Norm::rmsnorm &&
-         m.gated() && m.scale_attention && !m.scale_embeddings && !m.embedding_norm &&
-         !m.scale_logits && !m.has_head_bias();
+Needs needs(const config::ModelConfig& m) {
+  return {{m.position == config::Position::rope, "position: rope"},
+          {m.norm_position == config::NormPosition::pre, "norm_position: pre"},
+          {m.norm == config::Norm::rmsnorm, "norm: rmsnorm"},
+          {m.gated(), "activation: swiglu"},
+          {m.scale_attention, "scale_attention: true"},
+          {!m.scale_embeddings, "scale_embeddings: false"},
+          {!m.embedding_norm, "embedding_norm: false"},
+          {!m.scale_logits, "scale_logits: false"},
+          {!m.has_head_bias(), "head_bias: false"}};
 }
 
 namespace {
@@ -135,13 +140,14 @@ bool is_buffer(const std::string& tensor) { return tensor.ends_with(".rotary_emb
 
 Architecture architecture(const char* name, decltype(Architecture::class_name) class_name,
                           decltype(Architecture::read) read, decltype(Architecture::write) write,
-                          decltype(Architecture::computes) computes) {
+                          decltype(Architecture::needs) needs) {
   return {.name = name,
+          .family = config::Family::decoder,
           .class_name = class_name,
           .read = read,
           .read_heads = read_heads,
           .write = write,
-          .computes = computes,
+          .needs = needs,
           .tensors = tensors,
           .original_of = original_of,
           .is_buffer = is_buffer};

@@ -14,10 +14,10 @@ config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults);
 // Error(input) for sliding windows, which Qwen's models have only if config.json says so.
 void refuse_windows(const io::JsonNode& c);
 void write(Json& j, const config::ModelConfig& m);
-bool computes(const config::ModelConfig& m);  // except biases and norms of heads
+Needs needs(const config::ModelConfig& m);  // except biases and norms of heads
 // An architecture whose heads, tensors and buffers are Llama's.
 Architecture architecture(const char* name, decltype(Architecture::class_name) class_name,
                           decltype(Architecture::read) read, decltype(Architecture::write) write,
-                          decltype(Architecture::computes) computes);
+                          decltype(Architecture::needs) needs);
 
 }  // namespace tfm::huggingface::llama_like

@@ -25,9 +25,11 @@ void write(Json& j, const config::ModelConfig& m) {
                         m.tie_embeddings == config::TieEmbeddings::inputs}});
 }
 
-bool computes(const config::ModelConfig& m) {
-  return bart_like::computes(m) && m.position == config::Position::sinusoidal &&
-         m.sinusoid == config::Sinusoid::halves && !m.embedding_norm;
+Needs needs(const config::ModelConfig& m) {
+  return bart_like::needs(m) +
+         Needs{{m.position == config::Position::sinusoidal, "position: sinusoidal"},
+               {m.sinusoid == config::Sinusoid::halves, "sinusoid: halves"},
+               {!m.embedding_norm, "embedding_norm: false"}};
 }
 
 void tensors(Table& t, const config::ModelConfig& m) { bart_like::tensors(t, m, false); }
@@ -45,11 +47,12 @@ bool is_buffer(const std::string& tensor) {
 
 Architecture marian() {
   return {.name = "marian",
+          .family = config::Family::encoder_decoder,
           .class_name = [](const config::ModelConfig&) { return std::string("MarianMTModel"); },
           .read = read,
           .read_heads = read_heads,
           .write = write,
-          .computes = computes,
+          .needs = needs,
           .tensors = tensors,
           .original_of = bart_like::original_of,
           .is_buffer = is_buffer,

@@ -15,8 +15,10 @@ void write(Json& j, const config::ModelConfig& m) {
   set(j, {{"use_sliding_window", false}});
 }
 
-bool computes(const config::ModelConfig& m) {
-  return llama_like::computes(m) && !m.bias && m.has_qkv_bias() && !m.qk_norm;
+Needs needs(const config::ModelConfig& m) {
+  return llama_like::needs(m) + Needs{{!m.bias, "bias: false"},
+                                      {m.has_qkv_bias(), "qkv_bias: true"},
+                                      {!m.qk_norm, "qk_norm: false"}};
 }
 
 }  // namespace
@@ -24,7 +26,7 @@ bool computes(const config::ModelConfig& m) {
 Architecture qwen2() {
   return llama_like::architecture(
       "qwen2", [](const config::ModelConfig&) { return std::string("Qwen2ForCausalLM"); }, read,
-      write, computes);
+      write, needs);
 }
 
 }  // namespace tfm::huggingface

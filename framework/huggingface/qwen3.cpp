@@ -16,8 +16,10 @@ void write(Json& j, const config::ModelConfig& m) {
   set(j, {{"attention_bias", false}, {"use_sliding_window", false}});
 }
 
-bool computes(const config::ModelConfig& m) {
-  return llama_like::computes(m) && !m.bias && !m.has_qkv_bias() && m.qk_norm;
+Needs needs(const config::ModelConfig& m) {
+  return llama_like::needs(m) + Needs{{!m.bias, "bias: false"},
+                                      {!m.has_qkv_bias(), "qkv_bias: false"},
+                                      {m.qk_norm, "qk_norm: true"}};
 }
 
 }  // namespace
@@ -25,7 +27,7 @@ bool computes(const config::ModelConfig& m) {
 Architecture qwen3() {
   return llama_like::architecture(
       "qwen3", [](const config::ModelConfig&) { return std::string("Qwen3ForCausalLM"); }, read,
-      write, computes);
+      write, needs);
 }
 
 }  // namespace tfm::huggingface

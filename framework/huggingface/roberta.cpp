@@ -30,10 +30,12 @@ void write(Json& j, const config::ModelConfig& m) {
   set(j, {{"max_position_embeddings", m.max_seq_len + m.position_offset}});
 }
 
-bool computes(const config::ModelConfig& m) {
-  return bert_like::computes(m) && m.position_offset > 0 &&
-         m.padding_idx == m.position_offset - 1 && m.activation == config::Activation::gelu &&
-         !m.next_sentence;
+Needs needs(const config::ModelConfig& m) {
+  return bert_like::needs(m) +
+         Needs{{m.position_offset > 0, "position_offset: 1 or more"},
+               {m.padding_idx == m.position_offset - 1, "padding_idx: position_offset - 1"},
+               {m.activation == config::Activation::gelu, "activation: gelu"},
+               {!m.next_sentence, "next_sentence: false"}};
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {
@@ -56,11 +58,12 @@ bool is_buffer(const std::string& tensor) {
 Architecture roberta() {
   return {
       .name = "roberta",
+      .family = config::Family::encoder,
       .class_name = [](const config::ModelConfig&) { return std::string("RobertaForMaskedLM"); },
       .read = read,
       .read_heads = read_heads,
       .write = write,
-      .computes = computes,
+      .needs = needs,
       .tensors = tensors,
       .original_of = original_of,
       .is_buffer = is_buffer,

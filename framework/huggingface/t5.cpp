@@ -58,13 +58,21 @@ void write(Json& j, const config::ModelConfig& m) {
           {"is_encoder_decoder", true}});
 }
 
-bool computes(const config::ModelConfig& m) {
-  return attention_is_plain(m) && m.translates() && m.position == config::Position::relative &&
-         m.norm_position == config::NormPosition::pre && m.norm == config::Norm::rmsnorm &&
-         !m.bias && !m.scale_attention && m.n_kv_heads == m.n_heads &&
-         (m.tie_embeddings == config::TieEmbeddings::all ||
-          m.tie_embeddings == config::TieEmbeddings::inputs) &&
-         !m.has_head_bias() && !m.scale_embeddings && !m.embedding_norm && m.padding_idx < 0;
+Needs needs(const config::ModelConfig& m) {
+  return Needs{{m.position == config::Position::relative, "position: relative"},
+               {m.norm_position == config::NormPosition::pre, "norm_position: pre"},
+               {m.norm == config::Norm::rmsnorm, "norm: rmsnorm"},
+               {!m.bias, "bias: false"},
+               {!m.scale_attention, "scale_attention: false"},
+               {m.n_kv_heads == m.n_heads, "n_kv_heads: n_heads"},
+               {m.tie_embeddings == config::TieEmbeddings::all ||
+                    m.tie_embeddings == config::TieEmbeddings::inputs,
+                "tie_embeddings: all or inputs"},
+               {!m.has_head_bias(), "head_bias: false"},
+               {!m.scale_embeddings, "scale_embeddings: false"},
+               {!m.embedding_norm, "embedding_norm: false"},
+               {m.padding_idx < 0, "padding_idx: -1"}} +
+         plain_attention(m);
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {
@@ -111,12 +119,13 @@ bool is_buffer(const std::string& tensor) {
 
 Architecture t5() {
   return {.name = "t5",
+          .family = config::Family::encoder_decoder,
           .class_name =
               [](const config::ModelConfig&) { return std::string("T5ForConditionalGeneration"); },
           .read = read,
           .read_heads = read_heads,
           .write = write,
-          .computes = computes,
+          .needs = needs,
           .tensors = tensors,
           .original_of = original_of,
           .is_buffer = is_buffer};

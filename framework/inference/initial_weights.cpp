@@ -1,12 +1,15 @@
 #include "inference/initial_weights.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "checkpoint/parameters.h"
+#include "huggingface/config.h"
 #include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/loaded_model.h"
+#include "io/json.h"
 
 namespace tfm::inference {
 namespace {
@@ -75,6 +78,16 @@ std::vector<std::string> check_initial_weights(const std::string& path,
   reader.check_headers();
   checkpoint::weights_of(reader, path, parameters);
   return without(reader.names(), "model/", parameters);
+}
+
+void check_length(const std::string& path, const config::ModelConfig& model, std::int64_t length) {
+  if (huggingface::is_huggingface(path))
+    return huggingface::check_window(huggingface::read_config(path), path + "/config.json", model,
+                                     length);
+  const std::string file = path + "/manifest.json (extra)";
+  const auto extra = io::parse_json(checkpoint::CheckpointReader(path).manifest().extra, file);
+  if (const auto config = io::JsonNode(extra, file).find("config"))
+    huggingface::check_window(extra.at("config"), file, model, length);
 }
 
 InitialWeights open_initial_weights(const std::string& path, const config::ModelConfig& model,

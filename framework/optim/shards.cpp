@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace tfm::optim {
+namespace {
+
+// No device has room for as many of the usual size; a plan of them alone takes gigabytes.
+constexpr std::int64_t kMostBuckets = 1'000'000;
+
+}  // namespace
 
 std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm::Layout& layout,
                                  std::int64_t bucket_elements) {
@@ -12,6 +18,12 @@ std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm:
         parameters.by_layers()
             ? s.end - s.begin
             : round_up(bucket_elements, nn::ParameterSet::kGranule * layout.size(s.axes));
+    if ((s.end - s.begin) / size > kMostBuckets)
+      throw Error(ExitCode::usage,
+                  "parallel.bucket_bytes: the " + std::to_string(s.end - s.begin) +
+                      " parameters of a rank make more than " + std::to_string(kMostBuckets) +
+                      " buckets; expected larger ones, smaller model.d_model and model.n_layers, "
+                      "or more ranks of parallel.tensor and parallel.pipeline");
     for (std::int64_t end = s.end; end > s.begin; end = std::max(s.begin, end - size)) {
       Bucket b{s.axes, layout.shared(s.axes), std::max(s.begin, end - size), end, {}};
       for (const int i : parameters.lying_in(b.begin, b.end))

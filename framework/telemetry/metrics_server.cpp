@@ -14,7 +14,9 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -30,7 +32,7 @@
 namespace tfm::telemetry {
 namespace {
 
-constexpr int kWorkers = 8;  // connections at a time
+constexpr int kMostWorkers = 128;  // connections at a time; others wait
 
 constexpr std::array buckets{0.01, 0.025, 0.05, 0.1,  0.25, 0.5,  1.0,
                              2.5,  5.0,   10.0, 30.0, 60.0, 300.0};
@@ -126,6 +128,58 @@ std::string page_of(const MetricsServerOptions& options, const Snapshot& s) {
   return page.text();
 }
 
+// Gives each connection a thread, so that clients that send nothing keep no other waiting. Threads
+// are started as connections come and kept for later ones.
+class Workers : public httplib::TaskQueue {
+ public:
+  using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));  // void or bool
+  Workers() { start(); }  // the first; throws without it
+  Taken enqueue(std::function<void()> connection) override {
+    std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(connection));
+    if (waiting_.size() > idle_ && std::ssize(threads_) < kMostWorkers) try {
+        start();
+      } catch (const std::system_error&) {  // the process may have no more: others will do it
+      }
+    changed_.notify_one();
+    return Taken(true);
+  }
+  void shutdown() override {
+    {
+      std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& t : threads_) t.join();
+  }
+
+ private:
+  void start() {
+    threads_.emplace_back([this] { work(); });
+  }
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      ++idle_;
+      changed_.wait(lock, [this] { return over_ || !waiting_.empty(); });
+      --idle_;
+      if (waiting_.empty()) return;
+      const std::function<void()> connection = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      connection();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  std::size_t idle_ = 0;
+  bool over_ = false;
+  std::vector<std::thread> threads_;  // of the listening thread alone
+};
+
 // Ends reading and writing on this process's sockets of the local port, so that calls that wait for
 // them return.
 void shut_connections(int port) {
@@ -150,6 +204,7 @@ struct MetricsServer::Impl {
   MetricsServerOptions options;
   Address address;
   httplib::Server server;
+  socket_t listening = INVALID_SOCKET;
   std::thread thread;
   std::atomic<bool> ended = false;
   mutable std::mutex mutex;
@@ -180,16 +235,17 @@ struct MetricsServer::Impl {
   }
 
   void listen() {
-    server.new_task_queue = [] { return new httplib::ThreadPool(kWorkers); };
+    server.new_task_queue = [] { return new Workers; };
     server.set_read_timeout(2)
         .set_write_timeout(5)
         .set_keep_alive_timeout(2)
         .set_tcp_nodelay(true)  // else a client waits 40 ms for the rest of a page
         .set_payload_max_length(8192);
     server.set_socket_options(
-        [](socket_t socket) {  // the default lets a second process share the port
+        [this](socket_t socket) {  // the default lets a second process share the port
           const int yes = 1;
           ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+          listening = socket;
         });
     const bool any = address.port == 0;
     if (any) address.port = server.bind_to_any_port(address.host);
@@ -199,7 +255,8 @@ struct MetricsServer::Impl {
                       ": cannot listen: the port is in use or the host is not an address of this "
                       "machine; choose another address (metrics.listen=127.0.0.1:0 picks a free "
                       "port) or metrics.listen=none");
-    sigset_t all, before;  // the training thread handles signals
+    ::listen(listening, kMostWorkers);  // in place of 5, above which clients wait a second
+    sigset_t all, before;               // the training thread handles signals
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {

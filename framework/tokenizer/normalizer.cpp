@@ -44,6 +44,14 @@ class SequenceNormalizer final : public Normalizer {
       check_growth(before, text.size(), where_);
     }
   }
+  std::size_t apply_to(std::string& text, std::size_t lead) const override {
+    const std::size_t before = text.size();
+    for (const auto& part : parts_) {
+      lead = part->apply_to(text, lead);
+      check_growth(before, text.size(), where_);
+    }
+    return lead;
+  }
   bool allows_cuts() const override {
     return std::all_of(parts_.begin(), parts_.end(),
                        [](const auto& part) { return part->allows_cuts(); });
@@ -147,6 +155,11 @@ class StripNormalizer final : public Normalizer {
   void apply(std::string& text) const override {
     text = std::string(text::stripped(text, left_, right_));
   }
+  std::size_t apply_to(std::string& text, std::size_t lead) const override {
+    const std::size_t left = text.size() - text::stripped(text, left_, false).size();
+    apply(text);
+    return std::min(text.size(), lead - std::min(lead, left));
+  }
   bool allows_cuts() const override { return false; }
 
  private:
@@ -157,6 +170,9 @@ class ReplaceNormalizer final : public Normalizer {
  public:
   explicit ReplaceNormalizer(const io::JsonNode& node) : replace_(node) {}
   void apply(std::string& text) const override { replace_.apply(text); }
+  std::size_t apply_to(std::string& text, std::size_t lead) const override {
+    return replace_.apply(text, lead);
+  }
   bool allows_cuts() const override { return replace_.starts_at_spaces(); }
 
  private:
@@ -207,25 +223,82 @@ class PrecompiledNormalizer final : public Normalizer {
       rest.remove_prefix(plain);
       if (rest.empty()) break;
       const std::size_t bytes = text::grapheme_length(rest);
-      add_cluster(rest.substr(0, bytes), out);
+      each_part(rest.substr(0, bytes), [&](std::string_view, std::string_view to) { out += to; });
       check_growth(text.size(), out.size(), where_);
       rest.remove_prefix(bytes);
     }
     text = std::move(out);
   }
 
- private:
-  void add_cluster(std::string_view cluster, std::string& out) const {
-    if (cluster.size() < 6) {
-      if (const auto rule = map_.shortest(cluster); rule.bytes > 0) {
-        out += rule.replacement;
-        return;
-      }
+  std::size_t apply_to(std::string& text, std::size_t lead) const override {
+    Alignment alignment(text, lead);
+    for (std::string_view rest = text; !rest.empty() && !alignment.complete();) {
+      const std::size_t bytes = text::grapheme_length(rest);
+      each_part(rest.substr(0, bytes),
+                [&](std::string_view from, std::string_view to) { alignment.add(from, to); });
+      rest.remove_prefix(bytes);
     }
+    const std::size_t leads = alignment.finish();
+    apply(text);
+    return leads;
+  }
+
+ private:
+  // What the first characters become stands for, as the library has it: of a part's characters
+  // each for one of those before, more of them for the last; what a part leaves out belongs to the
+  // character before it, and without one is not counted.
+  class Alignment {
+   public:
+    Alignment(std::string_view before, std::size_t lead) : before_(before), lead_(lead) {}
+    bool complete() const { return complete_; }
+    void add(std::string_view from, std::string_view to) {
+      std::ptrdiff_t more = -static_cast<std::ptrdiff_t>(text::count_code_points(from));
+      if (!to.empty()) settle();
+      for (; !to.empty(); ++more) {
+        open_.push_back({text::first_code_point(to).bytes, 0});
+        to.remove_prefix(open_.back().bytes);
+      }
+      for (std::ptrdiff_t i = 0; i < more; ++i) (open_.end() - 1 - i)->change = 1;
+      if (more < 0 && !open_.empty()) open_.back().change += more;
+    }
+    std::size_t finish() {
+      settle();
+      return leads_;
+    }
+
+   private:
+    struct Character {
+      std::size_t bytes;
+      std::ptrdiff_t change;  // 1: in addition; otherwise how many that follow it are left out
+    };
+    void settle() {
+      for (const auto& [bytes, change] : open_) {
+        const std::size_t end = change > 0 ? at_ : at_ + 1;
+        complete_ |= end > std::max(lead_, std::size_t{change > 0 && at_ == 0});
+        if (complete_) break;
+        leads_ += bytes;
+        for (std::ptrdiff_t n = change; n <= 0 && at_ < before_.size(); ++n)
+          at_ += text::first_code_point(before_.substr(at_)).bytes;
+      }
+      open_.clear();
+    }
+
+    std::string_view before_;
+    std::size_t lead_, at_ = 0, leads_ = 0;
+    std::vector<Character> open_;  // of the last part that is not empty
+    bool complete_ = false;
+  };
+
+  // Calls f(part, what it becomes).
+  template <class F>
+  void each_part(std::string_view cluster, const F& f) const {
+    if (cluster.size() < 6)
+      if (const auto rule = map_.shortest(cluster); rule.bytes > 0)
+        return f(cluster, rule.replacement);
     while (!cluster.empty()) {
       const std::string_view part = cluster.substr(0, text::first_code_point(cluster).bytes);
       const auto rule = map_.shortest(part);
-      out += rule.bytes > 0 ? rule.replacement : part;
+      f(part, rule.bytes > 0 ? std::string_view(rule.replacement) : part);
       cluster.remove_prefix(part.size());
     }
   }
@@ -236,6 +309,17 @@ class PrecompiledNormalizer final : public Normalizer {
 };
 
 }  // namespace
+
+std::size_t Normalizer::apply_to(std::string& text, std::size_t lead) const {
+  std::string alone = text.substr(0, lead);
+  apply(alone);
+  apply(text);
+  auto end = std::ranges::mismatch(alone, text).in2;
+  const auto same = [&] { return static_cast<std::size_t>(end - text.begin()); };
+  if (same() == alone.size() || end == text.end()) return same();
+  while (end != text.begin() && (*end & 0xC0) == 0x80) --end;  // to the start of a code point
+  return same() + text::first_code_point(std::string_view(text).substr(same())).bytes;  // composed
+}
 
 std::unique_ptr<Normalizer> read_normalizer(const io::JsonNode& node) {
   const std::string type = node.at("type").string();

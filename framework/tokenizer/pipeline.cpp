@@ -167,18 +167,13 @@ void PipelineTokenizer::encode_valid(std::string_view text, bool first, Scratch&
     if (!parts_.normalizer)
       return encode_plain({part, at_start ? std::size_t{1} : 0}, scratch, ids);
     std::string normal(part);
-    parts_.normalizer->apply(normal);
-    encode_plain({normal, at_start ? normal_lead(part, normal) : 0}, scratch, ids);
+    std::size_t lead = 0;
+    if (at_start && !part.empty())
+      lead = parts_.normalizer->apply_to(normal, text::first_code_point(part).bytes);
+    else
+      parts_.normalizer->apply(normal);
+    encode_plain({normal, lead}, scratch, ids);
   });
-}
-
-std::size_t PipelineTokenizer::normal_lead(std::string_view text, std::string_view normal) const {
-  const std::string_view first =
-      text.substr(0, text.empty() ? 0 : text::first_code_point(text).bytes);
-  if (normal.starts_with(first)) return first.size();
-  std::string alone(first);
-  parts_.normalizer->apply(alone);
-  return normal.starts_with(alone) ? alone.size() : 1;
 }
 
 void PipelineTokenizer::encode_plain(Piece text, Scratch& scratch,

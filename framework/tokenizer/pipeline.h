@@ -72,8 +72,6 @@ class PipelineTokenizer final : public Tokenizer {
   void encode_bytes(std::string_view text, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_valid(std::string_view text, bool first, Scratch& scratch,
                     std::vector<std::int32_t>& ids) const;
-  // Piece::lead of the normalized text `normal`.
-  std::size_t normal_lead(std::string_view text, std::string_view normal) const;
   void encode_plain(Piece text, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_piece(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_word(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& ids) const;

@@ -163,15 +163,18 @@ class MetaspaceSplit final : public PreTokenizer {
   void split(Piece piece, const PieceSink& sink) const override {
     std::string text;
     text.reserve(piece.text.size() + piece.text.size() / 2 + mark_.size());
+    std::size_t lead = 0;  // of `text`
     const bool wanted = scheme_ == "always" || (scheme_ == "first" && piece.lead > 0);
     if (wanted && piece.text.front() != ' ' && !piece.text.starts_with(mark_)) text = mark_;
     for (std::size_t at = 0; at < piece.text.size();) {
       const std::size_t space = std::min(piece.text.find(' ', at), piece.text.size());
       text += piece.text.substr(at, space - at);
+      if (at < piece.lead) lead = text.size() - (space - std::min(space, piece.lead));
       if (space < piece.text.size()) text += mark_;
+      if (space < std::min(piece.lead, piece.text.size())) lead = text.size();
       at = space + 1;
     }
-    const Piece marked{text, piece.lead};
+    const Piece marked{text, lead};
     if (!split_) return sink(marked);
     const auto matches = [this](std::string_view in, const auto& found) {
       for (std::size_t at = 0; (at = in.find(mark_, at)) != in.npos; at += mark_.size())

@@ -36,17 +36,25 @@ Replacement::Replacement(const io::JsonNode& node)
   node.expect_only({"type", "pattern", "content"});
 }
 
-void Replacement::apply(std::string& text) const {
+std::size_t Replacement::apply(std::string& text, std::size_t lead) const {
   std::string out;
-  std::size_t from = 0;
+  std::size_t from = 0, leads = 0;  // of `out`
+  const auto keep = [&](std::size_t end) {
+    out.append(text, from, end - from);
+    if (from < lead) leads = out.size() - (end - std::min(end, lead));
+    from = end;
+  };
   pattern_.find_all(text, [&](std::size_t begin, std::size_t end) {
-    out.append(text, from, begin - from).append(content_);
+    keep(begin);
+    out.append(content_);
+    if (end <= lead) leads = out.size();
     check_growth(text.size(), out.size(), where_);
     from = end;
   });
-  if (from == 0 && out.empty()) return;
-  out.append(text, from);
+  if (from == 0 && out.empty()) return lead;
+  keep(text.size());
   text = std::move(out);
+  return leads;
 }
 
 Behavior read_behavior(const io::JsonNode& node) {

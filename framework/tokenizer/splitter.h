@@ -34,7 +34,10 @@ void check_growth(std::size_t before, std::size_t after, const std::string& wher
 class Replacement {
  public:
   explicit Replacement(const io::JsonNode& node);
-  void apply(std::string& text) const;
+  // Returns how many of the text's first bytes stand for what its first `lead` bytes stood for. As
+  // in the library the content stands for the last character of a match, if that is empty for the
+  // one before it.
+  std::size_t apply(std::string& text, std::size_t lead = 0) const;
   // Whether every match begins at a space that no other space precedes, or is one space.
   bool starts_at_spaces() const {
     return pattern_.source() == " " || pattern_.source() == " {2,}" || pattern_.source() == " +";

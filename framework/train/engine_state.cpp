@@ -36,6 +36,15 @@ std::vector<State> states_of(const Engine& engine, const optim::StateRange& r) {
 const nn::PartSlice& part_of(const Engine& engine, int part) {
   return engine.model().parameters().slices()[static_cast<std::size_t>(part)];
 }
+void check_state(const checkpoint::CheckpointReader& reader, const std::string& path,
+                 const std::string& name, const Shape& shape) {
+  if (!reader.has(name))
+    throw Error(ExitCode::input, path + ": the checkpoint has no tensor '" + name +
+                                     "'; it was written with another optimizer: compare "
+                                     "`optimizer.type` and `optimizer.momentum` with the config in "
+                                     "its manifest");
+  checkpoint::check_shape(reader, path, name, shape);
+}
 std::string name_of(const Engine& engine, const optim::PartState& s) {
   return s.name + "/" + part_of(engine, s.part).name;
 }
@@ -139,13 +148,7 @@ void restore(const checkpoint::CheckpointReader& reader, const std::string& path
   const bool average = checkpoint::has_average(reader, parameters);
   const auto read = [&](const std::string& name, const Shape& shape, const checkpoint::Slice& slice,
                         float* data) {
-    if (!reader.has(name))
-      throw Error(ExitCode::input,
-                  path + ": the checkpoint has no tensor '" + name +
-                      "'; it was written with another optimizer: compare "
-                      "`optimizer.type` and `optimizer.momentum` with the config in its "
-                      "manifest");
-    checkpoint::check_shape(reader, path, name, shape);
+    check_state(reader, path, name, shape);
     std::vector<float> host(engine.device().is_cpu() ? 0 : static_cast<std::size_t>(slice.count));
     reader.read(name, slice, host.empty() ? data : host.data());
     if (!host.empty()) device::upload(engine.device().stream(), data, host.data(), slice.count * 4);
@@ -160,6 +163,19 @@ void restore(const checkpoint::CheckpointReader& reader, const std::string& path
   for (const optim::PartState& s : engine.optimizer().shards().part_states)
     read(name_of(engine, s), s.shape, {.count = s.shape.elements()},
          static_cast<float*>(engine.flat().state) + s.offset);
+}
+
+void check_restorable(const checkpoint::CheckpointReader& reader, const std::string& path,
+                      const nn::ParameterSet& whole, const optim::Rule& rule) {
+  checkpoint::weights_of(reader, path, whole);
+  const optim::ShardLayout shards = optim::shard_layout(whole, comm::single_mesh(), rule, 0, {});
+  const auto part = [&](int i) { return whole.slices()[static_cast<std::size_t>(i)]; };
+  for (const optim::PartRange& r : shards.parts)
+    for (const optim::ShardLayout::ElementState& s : shards.states)
+      if (s.group == r.group)
+        check_state(reader, path, s.name + "/" + part(r.part).name, part(r.part).full);
+  for (const optim::PartState& s : shards.part_states)
+    check_state(reader, path, s.name + "/" + part(s.part).name, s.shape);
 }
 
 }  // namespace tfm::train

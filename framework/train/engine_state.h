@@ -24,4 +24,8 @@ std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine);
 void restore(const checkpoint::CheckpointReader& reader, const std::string& path, Engine& engine,
              bool optimizer);
 
+// Error(input) as of restore(), from the headers alone: `whole` are the parameters of one rank.
+void check_restorable(const checkpoint::CheckpointReader& reader, const std::string& path,
+                      const nn::ParameterSet& whole, const optim::Rule& rule);
+
 }  // namespace tfm::train

@@ -57,6 +57,7 @@ class Evaluation final : public Observer {
             " is left to the next start, as the run is to stop");
       return;
     }
+    if (totals.labels[0] == 0) refuse_unlabelled(run.config);
     using enum config::Metric;
     EvaluationResult found{.values = {{loss, totals.mean()}, {perplexity, totals.perplexity()}},
                            .tokens = totals.labels[0]};
@@ -65,6 +66,17 @@ class Evaluation final : public Observer {
     if (eval.has(chrf)) found.values[chrf] = text::corpus_chrf(translations, lines_.target);
     found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     run.tell(&Observer::after_evaluation, found);
+  }
+
+  // Ends the run on all ranks: a loss of 0 over nothing would be the best of all.
+  static void refuse_unlabelled(const config::Config& config) {
+    config::Problems problems(config.places);
+    problems.add({"data.validation.path", "data.validation.source"},
+                 "data.validation has no labels in the batches of an evaluation; expected some: "
+                 "with documents separate, documents of more than one token; with type mlm, a "
+                 "larger mask_probability or eval.batches; or eval.every 0",
+                 "", ExitCode::input);
+    problems.throw_if_any();
   }
 
   std::vector<std::string> translate(TrainingRun& run, const std::function<bool()>& go_on) {

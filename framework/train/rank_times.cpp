@@ -6,13 +6,14 @@
 #include "comm/consensus.h"
 #include "comm/flight_recorder.h"
 #include "core/host.h"
+#include "nn/placement.h"
 
 namespace tfm::train {
 RankTimes::RankTimes(const comm::Mesh& mesh)
     : mesh_(mesh), hosts_(comm::gather_strings(mesh.world(), host_name())) {
   for (const comm::AxisSet axes : mesh.layout.groups())
     if (mesh.layout.size(axes) > 1) axes_.push_back(axes);
-  if (mesh.messages) axes_.push_back(comm::Axis::pipeline);
+  if (mesh.messages) axes_.push_back(nn::kStageAxes);
   mine_.resize(width());
   all_.resize(width() * hosts_.size());
 }

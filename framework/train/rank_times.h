@@ -39,7 +39,7 @@ class RankTimes {
 
   comm::Mesh mesh_;
   std::vector<std::string> hosts_;
-  std::vector<comm::AxisSet> axes_;          // of the groups of several ranks
+  std::vector<comm::AxisSet> axes_;          // of several ranks
   std::vector<double> mine_, all_, before_;  // rows of `width()` totals
   int steps_ = 0, steps_of_all_ = 0;         // since the last gather(); of the last interval
 };

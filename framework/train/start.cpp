@@ -40,7 +40,23 @@ config::Config config_before(const std::string& path, const checkpoint::Manifest
     throw Error(ExitCode::usage,
                 path + " was written with " + model +
                     "; expected the same model to resume it, or another checkpoint.dir");
+  if (now.train.seq_len != before.train.seq_len)
+    inference::check_length(path, now.model, now.train.seq_len);
   return before;
+}
+
+// On one rank.
+std::unique_ptr<nn::Model> whole_model(config::Config config) {
+  config.parallel = {.data = 1};
+  return models::make_model(config, comm::single_mesh());
+}
+
+// What resume() refuses, from the headers alone.
+void check_resumable(const std::string& path, const config::Config& config) {
+  const checkpoint::CheckpointReader reader(path);
+  config_before(path, reader.manifest(), config);
+  check_restorable(reader, path, whole_model(config)->parameters(),
+                   *optim::make_rule(config.optimizer));
 }
 
 void resume(TrainingRun& run, const std::string& path) {
@@ -70,9 +86,20 @@ void resume(TrainingRun& run, const std::string& path) {
   if (run.lead()) say("resumed from " + path + " at step " + std::to_string(m.step));
 }
 
+// Files may hold options of several rules, of which optimizer.type chooses one.
+void warn_of_unused_options(const config::Config& config) {
+  const auto values = config::values_by_key(config), defaults = config::values_by_key({});
+  for (const auto& [key, value] : values)
+    for (const auto owner : {config::OptimizerType::adafactor, config::OptimizerType::muon})
+      if (key.starts_with("optimizer." + config::word(owner) + ".") &&
+          owner != config.optimizer.type && value != defaults.at(key))
+        warn(key + " has no effect with optimizer.type " + config::word(config.optimizer.type));
+}
+
 }  // namespace
 
 void check_start(const config::Config& config, config::Problems& problems) {
+  if (rank_of_launch() == 0) warn_of_unused_options(config);
   if (config.model.next_sentence && config.model.random_init() && !config.data.train.next_sentence)
     problems.add({"model.next_sentence", "data.train.next_sentence"},
                  "model.next_sentence is true, but data.train.next_sentence is false, so the "
@@ -80,11 +107,11 @@ void check_start(const config::Config& config, config::Problems& problems) {
   const std::string& init = config.model.init;
   if (!config.model.random_init())
     problems.collect("model.init", [&] {
-      config::Config alone = config;
-      alone.parallel = {.data = 1};
-      const auto model = models::make_model(alone, comm::single_mesh());
+      const auto model = whole_model(config);
       const std::vector<std::string> unused =
           inference::check_initial_weights(init, config.model, model->parameters());
+      inference::check_length(inference::checkpoint_path(init, checkpoint::Verification::headers),
+                              config.model, config.train.seq_len);
       if (!unused.empty() && rank_of_launch() == 0)
         warn(init + " has " + std::to_string(unused.size()) +
              " tensors that the model does not use, such as " + unused.front());
@@ -94,13 +121,19 @@ void check_start(const config::Config& config, config::Problems& problems) {
 void check_checkpoints(const config::Config& config, config::Problems& problems) {
   if (config.checkpoint.resumes_path())
     problems.collect("checkpoint.resume", [&] {
-      const checkpoint::CheckpointReader reader(config.checkpoint.resume);
-      reader.check_headers();
-      config_before(config.checkpoint.resume, reader.manifest(), config);
+      checkpoint::CheckpointReader(config.checkpoint.resume).check_headers();
+      check_resumable(config.checkpoint.resume, config);
     });
   std::error_code ignored;
-  const std::string& dir = config.checkpoint.dir;
+  std::string dir = config.checkpoint.dir;
+  while (dir.size() > 1 && dir.ends_with('/')) dir.pop_back();  // by which a link is followed
   const auto found = std::filesystem::status(dir, ignored);  // once: another rank may make it now
+  if (found.type() == std::filesystem::file_type::not_found &&
+      std::filesystem::is_symlink(dir, ignored))
+    problems.add({"checkpoint.dir"},
+                 "checkpoint.dir: " + dir + ": is a symbolic link to " +
+                     std::filesystem::read_symlink(dir, ignored).string() +
+                     ", which does not exist; make that directory, or set another one");
   if (std::filesystem::exists(found) && !std::filesystem::is_directory(found))
     problems.add({"checkpoint.dir"},
                  "checkpoint.dir: " + dir + ": is a file; expected a directory");
@@ -116,7 +149,7 @@ void check_latest(const config::Config& config, config::Problems& problems) {
           if (rank_of_launch() == 0) warn(why);
         },
         checkpoint::Verification::headers);
-    if (latest) config_before(*latest, checkpoint::CheckpointReader(*latest).manifest(), config);
+    if (latest) check_resumable(*latest, config);
   });
 }
 

@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "core/strings.h"
 #include "launch/plan/output.h"
 
 namespace tfm::launch {
@@ -139,9 +140,9 @@ void print_suggestions(const Json& j) {
               "limited by", "layout");
   for (std::size_t i = 0; i < best.size(); ++i) print_row(std::to_string(i + 1), best[i], device);
   if (best.empty())
-    std::printf(j["planned"] == 0 ? "no layout of %d ranks suits this configuration\n"
-                                  : "no layout of %d ranks fits; use more ranks\n",
-                j["ranks"].get<int>());
+    std::printf(j["planned"] == 0 ? "no layout of %s suits this configuration\n"
+                                  : "no layout of %s fits; use more ranks\n",
+                counted(j["ranks"].get<int>(), "rank").c_str());
   if (const Json& given = j["as_configured"]; !given.is_null())
     print_row(given["fits"] ? "configured" : "too large", given, device);
   if (!best.empty()) std::printf("\noverrides that choose them\n");

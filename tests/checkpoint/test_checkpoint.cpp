@@ -706,6 +706,19 @@ TEST_F(Checkpoint, TheLockKeepsASecondRunOut) {
   EXPECT_TRUE(fs::exists(dir_ + "/run.lock"));
 }
 
+TEST_F(Checkpoint, ADirectoryInPlaceOfTheLockIsRefused) {
+  fs::create_directories(dir_ + "/run.lock");
+  try {
+    checkpoint::RunLock lock(dir_);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::usage);
+    for (const char* part : {"run.lock", "is a directory", "remove it", "checkpoint.dir"})
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+  EXPECT_TRUE(fs::is_directory(dir_ + "/run.lock"));
+}
+
 // Which runs on other machines where one of its machines has failed.
 TEST_F(Checkpoint, AJobThatIsQueuedAgainTakesOverItsLock) {
   const auto start = [&](const char* job, const char* restarts) {

@@ -305,6 +305,27 @@ TEST_F(ConfigTest, SpecialForms) {
   EXPECT_EQ(paths("{path: b.bin, weight: 2}"), (std::vector<config::SourcePath>{{"b.bin", 2}}));
 }
 
+TEST_F(ConfigTest, AnyWeightThatIsWrittenMakesPathsWeighted) {
+  const auto is_read_as = [&](const std::string& s, bool weighted, const std::string& dumped) {
+    const config::Config c = load(kModel + "data: {train: {type: tokens, path: " + s + "}}\n");
+    EXPECT_EQ(c.data.train.weighted, weighted) << s;
+    EXPECT_NE(config::dump_config(c).find("    path: " + dumped + "\n"), std::string::npos)
+        << config::dump_config(c);
+    EXPECT_EQ(load(config::dump_config(c)), c) << s;
+  };
+  is_read_as("a", false, "a");
+  is_read_as("{path: a, weight: 1}", false, "a");
+  is_read_as("[{path: a, weight: 2}]", false, "[{path: a, weight: 2}]");
+  is_read_as("[a, {path: b}]", false, "[a, b]");
+  for (const char* equal : {"[{path: a, weight: 1}, {path: b, weight: 1}]",
+                            "[{path: a, weight: 1}, b]", "[a, {path: b, weight: 1.0}]"})
+    is_read_as(equal, true, "[{path: a, weight: 1}, {path: b, weight: 1}]");
+  is_read_as("[a, {path: b, weight: 2.5}]", true, "[{path: a, weight: 1}, {path: b, weight: 2.5}]");
+  EXPECT_FALSE(load(kModel + "data: {train: {type: tokens, path: [{path: a, weight: 3}, b]}}\n",
+                    {"data.train.path=[a, b]"})
+                   .data.train.weighted);
+}
+
 TEST_F(ConfigTest, PresetsGiveWayToWhatIsWritten) {
   const config::Config gpt2 = load("model: {preset: gpt2-124m}\n" + kData);
   EXPECT_EQ(gpt2.model.family, config::Family::decoder);

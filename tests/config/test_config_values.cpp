@@ -131,7 +131,10 @@ TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
     c.checkpoint.dir = pick({"", "runs/a", "with space", "quote\"s' and \\", "tab\tand\nline",
                              "true", "012", "-x", "\xC3\xA9: #", "a, [b]", "~"});
     c.data.train.paths = {{pick({"*.txt", "a.bin", "!x", "5"}), random() % 2 ? 1.0 : real() + 0.1}};
-    if (random() % 2) c.data.train.paths.push_back({"b{c}.txt", 0.1});
+    if (random() % 2) {
+      c.data.train.paths.push_back({"b{c}.txt", 0.1});
+      c.data.train.weighted = true;
+    }
     if (random() % 2)
       c.data.validation = config::SourceConfig{.type = config::SourceType::tokens,
                                                .paths = {{"v.bin", 1}},

@@ -17,6 +17,7 @@ TEST(RandomStreams, RefusesTwoNamesOfOneStreamAndNamesBoth) {
       streams.add(name);
       ADD_FAILURE() << name;
     } catch (const Error& e) {
+      EXPECT_EQ(e.code(), name == std::string("liquid") ? ExitCode::usage : ExitCode::failed);
       const std::string text = e.what();
       EXPECT_NE(text.find("'costarring' and '" + std::string(name) + "'"), std::string::npos)
           << text;

@@ -77,7 +77,8 @@ TEST(DataSampler, DependsOnSeedAndEpochAndLooksRandom) {
   EXPECT_NEAR(sum / (n / 2.0), 499.5, 50);
 }
 
-data::Source source_of(std::vector<std::pair<std::int32_t, double>> sizes, std::int64_t seq_len) {
+data::Source source_of(std::vector<std::pair<std::int32_t, double>> sizes, std::int64_t seq_len,
+                       bool weighted = false) {
   std::vector<data::Source::Group> groups;
   for (std::size_t k = 0; k < sizes.size(); ++k) {
     data::Source::Group g{"g" + std::to_string(k), {}, sizes[k].second};
@@ -85,7 +86,7 @@ data::Source source_of(std::vector<std::pair<std::int32_t, double>> sizes, std::
         g.name, counting(sizes[k].first, static_cast<std::int32_t>(k) * 1000000)));
     groups.push_back(std::move(g));
   }
-  return data::Source(std::move(groups), seq_len);
+  return data::Source(std::move(groups), seq_len, weighted);
 }
 Ids sample_of(const data::Source& s, std::int64_t i) {
   Ids ids(static_cast<std::size_t>(s.seq_len()) + 1);
@@ -151,8 +152,8 @@ TEST(Source, ReadsCompressedTextAsPlain) {
 }
 
 TEST(Source, WeightsShareEveryBlock) {
-  const data::Source s =
-      source_of({{1501, 3}, {301, 1}}, 1);  // 1500 and 300 samples; 750 and 250 places a block
+  const data::Source s = source_of({{1501, 3}, {301, 1}}, 1,
+                                   true);  // 1500 and 300 samples; 750 and 250 places a block
   EXPECT_EQ(s.samples(), 2000);
   std::map<std::int32_t, int> seen;
   int first = 0;
@@ -167,15 +168,24 @@ TEST(Source, WeightsShareEveryBlock) {
   for (std::int32_t i = 0; i < 300; ++i) ASSERT_EQ(seen[1000000 + i], i < 200 ? 2 : 1);
 }
 
+TEST(Source, EqualWeightsAreSharesToo) {
+  for (const double weight : {1.0, 0.25}) {
+    const data::Source s = source_of({{1501, weight}, {301, weight}}, 1, true);
+    EXPECT_EQ(s.samples(), 3000);
+    for (std::int64_t i = 0; i < s.samples(); ++i)
+      ASSERT_EQ(sample_of(s, i)[0] < 1000000, i % 2 == 0) << i;
+  }
+}
+
 TEST(Source, WeightsOfManyPathsShowEverything) {
-  const data::Source s = source_of({{8, 0.001}, {200, 1e6}, {50, 1e-9}, {90, 7}}, 3);
+  const data::Source s = source_of({{8, 0.001}, {200, 1e6}, {50, 1e-9}, {90, 7}}, 3, true);
   std::set<std::int32_t> seen;
   for (std::int64_t i = 0; i < s.samples(); ++i) seen.insert(sample_of(s, i)[0]);
   EXPECT_EQ(seen.size(), 2u + 66 + 16 + 29);
   for (double bad : {0.0, -1.0, std::nan(""), HUGE_VAL})
     expect_error(ExitCode::usage, {"g1", "weight"}, [&] { source_of({{9, 1}, {9, bad}}, 3); });
   expect_error(ExitCode::input, {"g1", "shorter than one sample"}, [] {
-    source_of({{9, 1}, {3, 2}}, 3);
+    source_of({{9, 1}, {3, 2}}, 3, true);
   });
 }
 
@@ -463,6 +473,22 @@ TEST(Prepare, MakesWhatTheTextSourceReads) {
   expect_error(ExitCode::input, {"missing.txt"}, [&] { data::prepare_tokens(options); });
   EXPECT_EQ(folder.files(), 3u + 4);  // no temporary file is left
   EXPECT_EQ(all_of(data::TokenFile(folder / "b.bin")).size(), 3u);
+}
+
+TEST(Prepare, RefusesInputWithoutText) {
+  const TemporaryFolder folder;
+  put(folder / "none.txt", "");
+  put(folder / "none.jsonl", "\n{\"text\": \"\"}\n");
+  for (const auto format : {data::TokenFormat::llmc, data::TokenFormat::megatron})
+    for (const bool append_eod : {false, true}) {
+      data::PrepareOptions options{
+          {folder / "none.txt", folder / "none.jsonl"}, "bytes", folder / "o.bin"};
+      options.format = format;
+      options.append_eod = append_eod;
+      expect_error(ExitCode::input, {"none.txt", "no text"},
+                   [&] { data::prepare_tokens(options); });
+      EXPECT_EQ(folder.files(), 2u);  // the two inputs
+    }
 }
 
 }  // namespace

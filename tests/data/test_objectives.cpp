@@ -235,6 +235,54 @@ TEST(Documents, OfJsonLinesEndWithAnId) {
                [&] { data(fixtures + "letters.json"); });
 }
 
+TEST(Documents, NeedAnEndInTheVocabularyWhereOneEndsThem) {
+  const TemporaryFolder folder;
+  const std::string lines = put(folder / "a.jsonl", "{\"text\": \"abcdefghi\"}\n"),
+                    text = put(folder / "a.txt", "abcdefghi"),
+                    ids = test::write_llmc(folder / "a.bin", test::counting(9), 256);
+  const auto megatron = test::write_megatron(folder / "mg.bin", {test::counting(9)}, 256);
+  const auto check = [&](const std::string& type, const std::string& path,
+                         const std::string& documents, int vocabulary) {
+    const config::Config c = config::parse_config(
+        "model: {family: decoder, vocab_size: " + std::to_string(vocabulary) +
+            ", d_model: 8, n_layers: 1, n_heads: 1}\ntrain: {seq_len: 8, global_batch_size: 1}\n"
+            "data: {train: {type: " +
+            type + ", path: " + path + ", documents: " + documents + "}}\n",
+        "test", {});
+    config::Problems problems(c.places);
+    data::check_data(c, problems);
+    problems.throw_if_any();
+  };
+  for (const auto& [type, path] : {std::pair{"tokens", ids}, {"tokens", megatron}, {"text", lines}})
+    expect_error(
+        ExitCode::usage, {"documents is separate", "id 257", "bytes", "vocab_size 257", "258"},
+        [&, type = std::string(type), path = path] { check(type, path, "separate", 257); });
+  check("tokens", ids, "separate", 258);
+  check("tokens", ids, "joined", 256);
+  check("text", text, "separate", 256);  // documents end with their files
+}
+
+TEST(RunData, SharesEqualWeightsOut) {
+  const TemporaryFolder folder;
+  const std::string a = test::write_llmc(folder / "a.bin", test::counting(33), 300),
+                    b = test::write_llmc(folder / "b.bin", test::counting(9, 100), 300);
+  const auto firsts = [&](const std::string& paths) {
+    const data::RunData data(
+        config::parse_config("model: {family: decoder, vocab_size: 300, d_model: 8, n_layers: 1, "
+                             "n_heads: 1}\ntrain: {seq_len: 8, global_batch_size: 4}\n"
+                             "data: {train: {type: tokens, path: " +
+                                 paths + "}}\n",
+                             "test", {}));
+    const Read r(*data.train, 0, 0, 4, {{Field::ids, 8}, {Field::labels, 8}});
+    return Ids{r[Field::ids][0], r[Field::ids][8], r[Field::ids][16], r[Field::ids][24]};
+  };
+  EXPECT_EQ(firsts("[" + a + ", " + b + "]"), (Ids{0, 8, 16, 24}));
+  for (const char* weight : {"1", "2"})
+    EXPECT_EQ(firsts("[{path: " + a + ", weight: " + weight + "}, {path: " + b +
+                     ", weight: " + weight + "}]"),
+              (Ids{0, 100, 8, 100}));
+}
+
 TEST(RunData, NotesWhatIsTruncatedOrLeftOut) {
   const TemporaryFolder folder;
   const std::string text = put(folder / "text", std::string(30, 'x')),

@@ -598,7 +598,8 @@ def check_special_ids():
         run(BIN / "tfm-convert", "import", f"exported_{name}", f"again_{name}")
         if name in ("gpt2", "t5"):  # whose embeddings have no padding_idx in transformers
             run(BIN / "tfm-train", "cfg.yaml", "model.padding_idx=0", "checkpoint.dir=padding")
-            assert "no architecture of Hugging Face" in run(BIN / "tfm-convert", "export", "padding", "refused", code=2)
+            refusal = run(BIN / "tfm-convert", "export", "padding", "refused", code=2)
+            assert f"the nearest, {name}, needs padding_idx: -1 in section model" in refusal, refusal
             shutil.rmtree("padding")
 
 
@@ -798,13 +799,81 @@ def check_generation_settings():
     assert not translated(256, forced_eos_token_id=0, encoder_repetition_penalty=1.0, guidance_scale=None, begin_suppress_tokens=[])[1]
 
 
+def check_generation_config_of_a_run():
+    """Special ids that a run has changed stand in both files of its export; those that it keeps stay, where the files differ, too."""
+    source, exported = pathlib.Path("of_ids"), pathlib.Path("with_ids")
+    shutil.copytree("exported_marian", source)
+    settings = {"decoder_start_token_id": 256, "pad_token_id": 258, "bos_token_id": 7, "eos_token_id": [257, 5], "num_beams": 4}
+    (source / "generation_config.json").write_text(json.dumps(settings))
+    pathlib.Path("ids.yaml").write_text("model: {init: of_ids}\ntrain: {steps: 1, global_batch_size: 2, seq_len: 16}\ncheckpoint: {dir: ids}\n"
+                                        "data: {train: {type: pairs, path: pairs.tsv}, tokenizer: bytes}\n")
+
+    def of_run(*args, onto=exported):
+        shutil.rmtree("ids", ignore_errors=True)
+        run(BIN / "tfm-train", "ids.yaml", *args)
+        run(BIN / "tfm-convert", "export", "ids", onto)
+        config, generation = (json.loads((onto / f"{name}.json").read_text()) for name in ("config", "generation_config"))
+        return config, generation
+
+    assert of_run()[1] == settings and (exported / "generation_config.json").read_bytes() == (source / "generation_config.json").read_bytes()
+    config, generation = of_run("model.decoder_start=9", "model.padding_idx=3")
+    assert config["decoder_start_token_id"] == 9 and config["pad_token_id"] == 3, config
+    assert generation == {**settings, "decoder_start_token_id": 9, "pad_token_id": 3}, generation
+    (source / "generation_config.json").write_text(json.dumps({"bos_token_id": 7}))  # which begins translations, without a start
+    assert of_run()[1] == {"bos_token_id": 7}
+    assert of_run("model.decoder_start=9", onto=source)[1] == {"bos_token_id": 7, "decoder_start_token_id": 9}
+    # A file that an earlier export left behind does not contradict the new one.
+    (pathlib.Path("exported_bert") / "generation_config.json").write_text(json.dumps({**settings, "pad_token_id": 4}))
+    run(BIN / "tfm-convert", "export", "special_bert", "exported_bert")
+    generation = json.loads(pathlib.Path("exported_bert/generation_config.json").read_text())
+    assert generation == {"bos_token_id": 256, "eos_token_id": [257, 5], "pad_token_id": 258, "num_beams": 4}, generation
+    # Ids that are not known contradict nothing.
+    shutil.copytree(ROOT / "tests/fixtures/bpe600", "lost")
+    pathlib.Path("unknown.yaml").write_text("model: {family: decoder, vocab_size: 600, d_model: 16, n_layers: 1, n_heads: 2}\n"
+                                            "train: {steps: 1, global_batch_size: 2, seq_len: 16}\ncheckpoint: {dir: unknown}\n"
+                                            "data: {train: {type: text, path: text.txt}, tokenizer: lost}\n")
+    run(BIN / "tfm-train", "unknown.yaml")
+    shutil.rmtree("lost")
+    assert "lost" in run(BIN / "tfm-convert", "export", "unknown", "exported_bert")
+    assert json.loads(pathlib.Path("exported_bert/generation_config.json").read_text()) == generation
+
+
+def check_windows():
+    """Sequences in which transformers limits attention to a window are refused by name; shorter ones and models made for longer ones are not."""
+    shutil.copytree(ROOT / "tests/fixtures/huggingface/mistral_3", "window")  # sliding_window 45, as max_position_embeddings
+    run(BIN / "tfm-convert", "import", "window", "imported_window")
+    ids = array.array("H", [i * i % 70 for i in range(9000)])
+    pathlib.Path("window.bin").write_bytes(array.array("i", [20240520, 1, len(ids)] + [0] * 253).tobytes() + ids.tobytes())
+    pathlib.Path("window.yaml").write_text("model: {init: window}\ndata: {train: {type: tokens, path: window.bin}}\ncheckpoint: {dir: longer}\n"
+                                           "train: {steps: 1, global_batch_size: 2, seq_len: 45}\n")
+    longer = "sliding_window: sequences of 46 tokens are longer than the sliding window of 45"
+    for made in ("window", "imported_window"):
+        for length, more, code in ((45, [], 0), (46, [], 3), (46, ["model.max_seq_len=46"], 0)):
+            write_tensors(pathlib.Path("window.safetensors"), {"input_ids": int64s([1, length], [i % 70 for i in range(length)])})
+            for command in ([BIN / "tfm-probe", made, "--batch", "window.safetensors", "--out", "out.safetensors"],
+                            [BIN / "tfm-eval", made, "--tokens", "window.bin", f"train.seq_len={length}"],
+                            [BIN / "tfm-train", "window.yaml", f"model.init={made}", f"train.seq_len={length}", "--check"],
+                            [BIN / "tfm-train", "window.yaml", f"model.init={made}", f"train.seq_len={length}", "checkpoint.resume=never"]):
+                out = run(*command, *more, code=code)
+                assert code == 0 or longer in out, out
+    run(BIN / "tfm-convert", "export", "longer", "exported_longer")
+    config = json.loads(pathlib.Path("exported_longer/config.json").read_text())
+    assert config["max_position_embeddings"] == 46 and config["sliding_window"] is None, config
+    config = json.loads(pathlib.Path("window/config.json").read_text())
+    del config["sliding_window"]  # transformers takes 4096
+    pathlib.Path("window/config.json").write_text(json.dumps(config))
+    for length, code in ((4096, 0), (4097, 3)):
+        out = run(BIN / "tfm-train", "window.yaml", f"train.seq_len={length}", "checkpoint.resume=never", "--check", code=code)
+        assert code == 0 or "4097 tokens are longer than the sliding window of 4096" in out, out
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for check in (check_against_transformers, check_members_of_config, check_padding_ids, check_tensors_of_none, check_padding,
                       check_round_trip, check_lost_tensors, check_element_types_and_shards,
                       check_configuration_without_weights, check_messages, check_dropout,
-                      check_no_labels, check_training, check_special_ids, check_generation_settings, check_marian_tokenizer, check_ends_and_special_tokens,
+                      check_no_labels, check_training, check_special_ids, check_generation_settings, check_generation_config_of_a_run, check_windows, check_marian_tokenizer, check_ends_and_special_tokens,
                       check_weights_that_do_not_fit, check_probe_refuses):
             check()
             print(check.__name__, "ok", flush=True)

@@ -280,6 +280,26 @@ TEST(MetricsServer, EndsThoughAClientGoesOnSending) {
   ::close(fd);
 }
 
+TEST(MetricsServer, AnswersWhileOthersSendNothing) {
+  auto metrics_server = telemetry::MetricsServer::create(options());
+  using Clock = std::chrono::steady_clock;
+  const auto before = Clock::now();
+  std::vector<int> silent;
+  for (int i = 0; i < 64; ++i) silent.push_back(connected(metrics_server->port()));
+  for (std::size_t i = 0; i < silent.size(); i += 2)
+    EXPECT_EQ(::send(silent[i], "GET /metr", 9, 0), 9);  // and no more of it
+  EXPECT_LT(Clock::now() - before, std::chrono::seconds(1));
+  for (const char* target : {"/healthz", "/metrics"}) {
+    const auto start = Clock::now();
+    EXPECT_NE(get(metrics_server->port(), target).find(" 200 "), std::string::npos);
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(1)) << target;
+  }
+  const auto start = Clock::now();
+  metrics_server.reset();
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(1));
+  for (const int fd : silent) ::close(fd);
+}
+
 TEST(MetricsServer, Addresses) {
   auto o = options();
   o.listen = "";

@@ -659,6 +659,59 @@ TEST(Tokenizer, PrependsToWhatStandsForTheFirstCharacter) {  // which Precompile
   EXPECT_EQ(marian->encode("a"), (std::vector<std::int32_t>{42}));
 }
 
+// The ids of tokenizers 0.23. Its normalizers say what the text that they make stands for.
+TEST(Tokenizer, PrependsFirstBehindEveryNormalizer) {
+  const auto encode = [](const std::string& normalizer, const std::string& text,
+                         const std::string& before = "") {
+    return load_with(R"({"normalizer":)" + normalizer +
+                     R"(,"pre_tokenizer":{"type":"Sequence","pretokenizers":[)" + before +
+                     R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"first"}]},
+                     "added_tokens":[],"model":{"unk_token":"<unk>","vocab":{"<unk>":0,"a":1,
+                     "b":2,"▁":3,"1":4,"2":5,"⁄":6,"x":7,"ab":8}}})")
+        ->encode(text);
+  };
+  const auto replaced = [](const std::string& pattern, const std::string& content) {
+    return R"({"type":"Replace","pattern":{"Regex":")" + pattern + R"("},"content":")" + content +
+           "\"}";
+  };
+  EXPECT_EQ(encode(replaced("^.", ""), "ab"), (Ids{2}));
+  EXPECT_EQ(encode(replaced("ab", ""), "aba"), (Ids{1}));
+  EXPECT_EQ(encode(replaced("ab", "x"), "ab"), (Ids{7}));  // it stands for the last character
+  EXPECT_EQ(encode(replaced("a", "x"), "ab"), (Ids{3, 7, 2}));
+  EXPECT_EQ(encode(replaced(" +", "x"), "  a"), (Ids{7, 1}));
+  EXPECT_EQ(encode(replaced("^", "x"), "ab"), (Ids{3, 7, 8}));
+  EXPECT_EQ(encode(replaced(" ", " x"), " a", R"({"type":"Whitespace"},)"), (Ids{3, 7, 1}));
+  const std::string strip = R"({"type":"Strip","strip_left":true,"strip_right":true})";
+  EXPECT_EQ(encode(strip, " a"), (Ids{1}));
+  EXPECT_EQ(encode(strip, "a "), (Ids{3, 1}));
+  EXPECT_EQ(
+      encode(R"({"type":"Sequence","normalizers":[)" + strip + "," + replaced("^", "x") + "]}",
+             " a"),
+      (Ids{3, 7, 1}));
+  // U+0007 to nothing, the half to three characters: what is left out in front is not counted.
+  const std::string map = R"({"type":"Precompiled","precompiled_charsmap":")" +
+                          ("AAQAAAAYAAAHDQAAAAAAgL0dAAABAAC" + std::string(1019, 'A')) + "DC6AE" +
+                          std::string(317, 'A') + "MeKBhDIA\"}";
+  const std::string digits = R"({"type":"Digits","individual_digits":true},)";
+  EXPECT_EQ(encode(map,
+                   "\x07"
+                   "a"),
+            (Ids{3, 1}));
+  EXPECT_EQ(encode(map,
+                   "\x07\x07"
+                   "ab"),
+            (Ids{3, 8}));
+  EXPECT_EQ(encode(map, "a\x07"), (Ids{3, 1}));
+  EXPECT_EQ(encode(map, "½", digits), (Ids{3, 4, 3, 6, 3, 5}));
+  EXPECT_EQ(encode(map, "½\x07", digits), (Ids{3, 4, 3, 6, 5}));
+  EXPECT_EQ(encode(map, "½\u0301", digits), (Ids{3, 4, 6, 5}));
+  // The accent goes with the last of three characters.
+  EXPECT_EQ(encode(R"({"type":"Sequence","normalizers":[)" + replaced("^b", "12a") +
+                       R"(,{"type":"NFC"}]})",
+                   "b\u0301b", digits),
+            (Ids{3, 4, 3, 5, 3, 0, 2}));
+}
+
 TEST(Unicode, IsOfTheVersionThatTokenizersHas) {
   EXPECT_EQ(text::normal_form("\u212b\U0001fbf1\u0898\u0316e\u0301", text::NormalForm::nfkc),
             "\u00c5\U0001fbf1\u0898\u0316\u00e9");
