@@ -296,10 +296,10 @@ std::optional<YamlNode> parse_yaml(Diagnostics& out, int source) {
   std::optional<YamlNode> root = parse(out, source);
   if (root && root->kind != Kind::map) {
     out.error(root->at.line ? root->at : Mark{1, 1, source},
-              root->kind == Kind::null
-                  ? "the file is empty; expected sections such as 'model:' and 'data:'"
-                  : "the file contains " + describe(*root) +
-                        "; expected sections such as 'model:' and 'data:'");
+              root->kind == Kind::null ? "the file is empty; expected keys with values, in a "
+                                         "configuration 'model:', 'data:' and others"
+                                       : "the file contains " + describe(*root) +
+                                             "; expected sections such as 'model:' and 'data:'");
     return std::nullopt;
   }
   return root;

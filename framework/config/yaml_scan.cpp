@@ -212,7 +212,9 @@ bool Scanner::run() {
   if (good_ && !content_) {
     line_ = 1;
     line_start_ = 0;
-    problem(0, "the file is empty; expected sections such as 'model:' and 'data:'");
+    problem(0,
+            "the file is empty; expected keys with values, in a configuration 'model:', 'data:' "
+            "and others");
   }
   return good_;
 }

@@ -163,10 +163,11 @@ class Chooser {
   }
 
   // From `least`, which fits, to the smallest size that no larger one beats by kLeastGain. Memory
-  // grows with the size, but the largest may fit again: alone in its step it shares the gradients'.
+  // grows with the size, but not with every step of it, and the largest may fit again: alone in its
+  // step it shares the gradients'.
   Sized enlarged(const config::Config& c, const Candidate& least) const {
-    std::vector<Candidate> fitting{least};
-    std::optional<Candidate> unfit;  // the smallest
+    constexpr std::size_t kTries = 3;  // sizes that do not fit, before only the largest is tried
+    std::vector<Candidate> fitting{least}, unfit;
     std::vector<config::Config> larger = all_.micro_batches(c);
     std::erase_if(larger,
                   [&](const config::Config& x) { return x.train.micro_batch() <= least.size; });
@@ -177,13 +178,21 @@ class Chooser {
         fitting.push_back(*planned);
         continue;
       }
-      if (!unfit) unfit = planned;
-      if (i + 2 < larger.size()) i = larger.size() - 2;
+      unfit.push_back(*planned);
+      if (unfit.size() >= kTries && i + 2 < larger.size()) i = larger.size() - 2;
     }
     const Candidate& fastest = *std::ranges::min_element(fitting, {}, &Candidate::seconds);
     const auto at = std::ranges::find_if(
         fitting, [&](const Candidate& x) { return fastest.saves(x) < kLeastGain; });
-    return {*at, at + 1 != fitting.end() ? *(at + 1) : unfit, fastest.saves(*at)};
+    Sized chosen{*at, {}, fastest.saves(*at)};
+    if (at + 1 != fitting.end()) {
+      chosen.next = *(at + 1);
+    } else {
+      const auto next =
+          std::ranges::find_if(unfit, [&](const Candidate& x) { return x.size > at->size; });
+      if (next != unfit.end()) chosen.next = *next;
+    }
+    return chosen;
   }
 
   std::string why(const Sized& s) const {

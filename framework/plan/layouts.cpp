@@ -158,7 +158,11 @@ std::vector<Layouts::Grid> Layouts::schedules(const Grid& grid) const {
 std::vector<config::Config> Layouts::zero_stages(const Grid& grid) const {
   const auto one = resolve(with_automatic_micro_batch(grid.config));
   const bool shares = one && config::layout_of(*one).size(nn::kTokenAxes) > 1;
-  if (!shares) return {grid.config};
+  if (!shares) {  // stages 2 and 3 would need more memory
+    config::Config c = grid.config;
+    c.parallel.zero = std::min<std::int64_t>(c.parallel.zero, 1);
+    return {c};
+  }
   std::vector<config::Config> all = variants(grid.config, kZero);
   std::erase_if(all,
                 [&](const config::Config& c) { return !resolve(with_automatic_micro_batch(c)); });

@@ -46,10 +46,11 @@ std::vector<Row> rows_of_csv(const std::string& text) {
   return rows;
 }
 
-// An array of points, or an object that has it.
-std::vector<Row> rows_of_json(const std::string& text) {
+// An array of points, or an object that has it. Nothing of what is not JSON.
+std::optional<std::vector<Row>> rows_of_json(const std::string& text) {
   using Json = nlohmann::json;
   Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return {};
   if (json.is_object()) json = json.value("points", Json());
   std::vector<Row> rows;
   for (const Json& entry : json.is_array() ? json : Json::array()) {
@@ -101,10 +102,13 @@ void read_scaling(const std::string& directory, Run& run) {
   for (const fs::path& file : files) {
     run.files.push_back(file.string());
     const std::string text = io::read_whole_file(file.string(), kLargest);
-    const std::vector<Row> rows =
-        file.extension() == ".csv" ? rows_of_csv(text) : rows_of_json(text);
+    const auto rows = file.extension() == ".csv" ? rows_of_csv(text) : rows_of_json(text);
+    if (!rows) {
+      run.notes.push_back(file.filename().string() + ": not JSON, skipped");
+      continue;
+    }
     std::size_t left_out = 0;
-    for (const Row& row : rows) {
+    for (const Row& row : *rows) {
       if (!row.contains("ranks") || !row.contains("tokens_per_second")) continue;
       if (const auto skipped = row.find("skipped");
           skipped != row.end() && !skipped->second.empty())

@@ -5,7 +5,7 @@
 namespace tfm::report {
 
 // Adds the points of all *.json and *.csv files of the directory whose rows have `ranks` and
-// `tokens_per_second`; other files are ignored. Damaged rows are skipped with a note.
+// `tokens_per_second`; other files are ignored, damaged ones and rows skipped with a note.
 void read_scaling(const std::string& directory, Run& run);
 
 }  // namespace tfm::report

@@ -471,7 +471,8 @@ def check_dropout_of_outputs():
 
 
 def check_verify():
-    for ranks, args in [(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2", "parallel.zero=1"])]:
+    thirds = ["parallel.zero=1", "parallel.replicas=3", "train.global_batch_size=12", "train.micro_batch_size=1", "train.seed=1"]  # other sums than of all
+    for ranks, args in [(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2", "parallel.zero=1"]), (6, thirds)]:
         assert "NOT equal" not in (out := run(ranks, "tfm-verify", "cfg.yaml", *args)) and "equal to the single-rank run" in out, out
     out = run(2, "tfm-verify", "cfg.yaml", "train.seq_len=1", "--as-run")  # gradients of queries that are zero but for rounding
     assert "\nequal to the single-rank run" in out, out

@@ -202,7 +202,7 @@ def check_scaling():
     pathlib.Path("one/weak.csv").write_text("mode,ranks,tokens_per_second,predicted_tokens_per_second\nweak,1,100,101\nweak,2,190,199\nweak,x,1,1\n")
     pathlib.Path("one/other.json").write_text("[1, {]")
     page, said = report("one")
-    assert "scaling" in page.sections and "weak.csv: 1 row without numbers" in said
+    assert "scaling" in page.sections and "weak.csv: 1 row without numbers" in said and "other.json: not JSON, skipped" in said
     rows = page.table("scaling", "ranks")[1:]
     assert rows[0][:4] == ["strong scaling", "1", "100", "1"] and rows[1][5].startswith("oversubscribed") and rows[2][:3] == ["strong tensor scaling", "2", "150"], rows
     assert rows[4][:5] == ["weak scaling", "2", "190", "", "199"], rows

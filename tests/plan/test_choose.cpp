@@ -152,6 +152,26 @@ TEST(Choose, OnProcessorsMoreThan4096TokensGainNothing) {
   EXPECT_EQ(choice.recompute, config::Recompute::none);
 }
 
+// Attention in parts takes less memory for 3 sequences than for 2.
+TEST(Choose, ALargerOneMayFitWhereASmallerDoesNot) {
+  const config::Config c = choose_config(
+      "family: decoder, vocab_size: 50257, d_model: 1024, n_heads: 8, n_kv_heads: 1, n_layers: 24, "
+      "activation: gelu, norm: rmsnorm, bias: false, position: rope",
+      {"train.global_batch_size=96", "train.seq_len=4096", "precision=bf16", "recompute=full",
+       "device=cuda"});
+  const auto bytes = [&](std::int64_t size) {
+    config::Config one = c;
+    one.train.set_micro_batch(size);
+    config::resolve_for_ranks(one, 1);
+    return planned(one, 1, memory_of(std::int64_t{1} << 40)).bytes;
+  };
+  ASSERT_GT(bytes(2), bytes(3));
+  const plan::Choice choice = plan::choose(c, 1, memory_of(bytes(3)));
+  EXPECT_EQ(choice.micro_batch, 3) << choice.micro_batch_text;
+  EXPECT_NE(choice.micro_batch_text.find("; 4 would take"), std::string::npos)
+      << choice.micro_batch_text;
+}
+
 TEST(Choose, WhatTheConfigurationSaysStays) {
   const auto chosen = [](const Overrides& overrides, std::int64_t bytes) {
     return plan::choose(choose_config(kSmall, overrides), 1, memory_of(bytes));

@@ -341,6 +341,16 @@ TEST(LeastTime, KnowsTheTimeOfEachBlock) {
   }
 }
 
+TEST(Suggest, NoStageOfZeroTakesMemoryWhereNothingIsShared) {
+  const auto best = [](const std::string& zero) {
+    const plan::Suggestion s =
+        plan::suggest(suggest_config({zero}), 1, device_of(4'000'000)).best.at(0);
+    return std::pair(s.bytes, s.times.seconds());
+  };
+  for (const char* zero : {"parallel.zero=2", "parallel.zero=3"})
+    EXPECT_EQ(best(zero), best("parallel.zero=1"));
+}
+
 TEST(Suggest, OverridesChooseTheLayout) {
   const plan::DeviceModel device = device_of(2'000'000);
   const Overrides stages{"model.n_layers=6",
