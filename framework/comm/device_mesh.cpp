@@ -124,6 +124,7 @@ class StagedCollectives final : public Communicator, ThroughHost {
     spare_.erase(fits);
     return m;
   }
+
   std::shared_ptr<Communicator> host_;
   std::map<Ticket, Started> started_;
   std::vector<Memory> spare_;

@@ -41,7 +41,7 @@ inline bool all_done(Requests& requests) {
   return done != 0;
 }
 
-// The last message of a pipeline group to a receiver with a tag.
+// The last message to a receiver with a tag.
 struct SentMessage {
   Requests requests;  // empty: it has arrived
   Event event;
@@ -55,7 +55,7 @@ struct MpiSession::State {
   int local_rank = 0, local_size = 1;
   std::vector<MPI_Comm> groups;
   std::vector<MPI_Win> windows;
-  std::set<Outbox*> outboxes;  // of the pipeline groups (mpi_messages.cpp)
+  std::set<Outbox*> outboxes;  // of MpiMessages
 
   // Progresses the sends in flight, which MPI may complete only within the sender's calls. Returns
   // whether any remains.

@@ -163,7 +163,7 @@ class Chooser {
   }
 
   // From `least`, which fits, to the smallest size that no larger one beats by kLeastGain. Memory
-  // grows with the size, but not with every step of it, and the largest may fit again: alone in its
+  // grows with the size, but not from each to the next, and the largest may fit again: alone in its
   // step it shares the gradients'.
   Sized enlarged(const config::Config& c, const Candidate& least) const {
     constexpr std::size_t kTries = 3;  // sizes that do not fit, before only the largest is tried

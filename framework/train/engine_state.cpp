@@ -36,6 +36,7 @@ std::vector<State> states_of(const Engine& engine, const optim::StateRange& r) {
 const nn::PartSlice& part_of(const Engine& engine, int part) {
   return engine.model().parameters().slices()[static_cast<std::size_t>(part)];
 }
+
 void check_state(const checkpoint::CheckpointReader& reader, const std::string& path,
                  const std::string& name, const Shape& shape) {
   if (!reader.has(name))
@@ -45,6 +46,7 @@ void check_state(const checkpoint::CheckpointReader& reader, const std::string& 
                                      "its manifest");
   checkpoint::check_shape(reader, path, name, shape);
 }
+
 std::string name_of(const Engine& engine, const optim::PartState& s) {
   return s.name + "/" + part_of(engine, s.part).name;
 }

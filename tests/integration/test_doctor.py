@@ -256,10 +256,10 @@ def main():
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         pathlib.Path("runs").mkdir()
         for check in (check_a_clean_host, check_checkpoint_size, check_wrong_binding, check_more_threads_than_cores, check_a_slow_rank,
-                      check_a_pipeline, check_another_launcher, check_a_rank_that_never_comes, check_another_configuration, check_another_build,
-                      check_a_read_only_directory, check_a_full_disk, check_a_directory_that_is_not_shared, check_two_jobs_in_one_directory,
-                      check_missing_data, check_metrics_that_cannot_be_written, check_pipes, check_checkpoints_that_do_not_fit,
-                      check_too_little_memory, check_no_device):
+                      check_a_pipeline, check_another_launcher, check_a_rank_that_never_comes, check_another_configuration,
+                      check_another_build, check_a_read_only_directory, check_a_full_disk, check_a_directory_that_is_not_shared,
+                      check_two_jobs_in_one_directory, check_missing_data, check_metrics_that_cannot_be_written, check_pipes,
+                      check_checkpoints_that_do_not_fit, check_too_little_memory, check_no_device):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue
             check()

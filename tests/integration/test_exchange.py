@@ -805,7 +805,8 @@ def check_generation_config_of_a_run():
     shutil.copytree("exported_marian", source)
     settings = {"decoder_start_token_id": 256, "pad_token_id": 258, "bos_token_id": 7, "eos_token_id": [257, 5], "num_beams": 4}
     (source / "generation_config.json").write_text(json.dumps(settings))
-    pathlib.Path("ids.yaml").write_text("model: {init: of_ids}\ntrain: {steps: 1, global_batch_size: 2, seq_len: 16}\ncheckpoint: {dir: ids}\n"
+    pathlib.Path("ids.yaml").write_text("model: {init: of_ids}\ncheckpoint: {dir: ids}\n"
+                                        "train: {steps: 1, global_batch_size: 2, seq_len: 16}\n"
                                         "data: {train: {type: pairs, path: pairs.tsv}, tokenizer: bytes}\n")
 
     def of_run(*args, onto=exported):
@@ -815,7 +816,8 @@ def check_generation_config_of_a_run():
         config, generation = (json.loads((onto / f"{name}.json").read_text()) for name in ("config", "generation_config"))
         return config, generation
 
-    assert of_run()[1] == settings and (exported / "generation_config.json").read_bytes() == (source / "generation_config.json").read_bytes()
+    assert of_run()[1] == settings
+    assert (exported / "generation_config.json").read_bytes() == (source / "generation_config.json").read_bytes()
     config, generation = of_run("model.decoder_start=9", "model.padding_idx=3")
     assert config["decoder_start_token_id"] == 9 and config["pad_token_id"] == 3, config
     assert generation == {**settings, "decoder_start_token_id": 9, "pad_token_id": 3}, generation
@@ -839,12 +841,13 @@ def check_generation_config_of_a_run():
 
 
 def check_windows():
-    """Sequences in which transformers limits attention to a window are refused by name; shorter ones and models made for longer ones are not."""
+    """Sequences longer than a window of attention in transformers are refused by name, unless the model was made for longer ones."""
     shutil.copytree(ROOT / "tests/fixtures/huggingface/mistral_3", "window")  # sliding_window 45, as max_position_embeddings
     run(BIN / "tfm-convert", "import", "window", "imported_window")
     ids = array.array("H", [i * i % 70 for i in range(9000)])
     pathlib.Path("window.bin").write_bytes(array.array("i", [20240520, 1, len(ids)] + [0] * 253).tobytes() + ids.tobytes())
-    pathlib.Path("window.yaml").write_text("model: {init: window}\ndata: {train: {type: tokens, path: window.bin}}\ncheckpoint: {dir: longer}\n"
+    pathlib.Path("window.yaml").write_text("model: {init: window}\ndata: {train: {type: tokens, path: window.bin}}\n"
+                                           "checkpoint: {dir: longer}\n"
                                            "train: {steps: 1, global_batch_size: 2, seq_len: 45}\n")
     longer = "sliding_window: sequences of 46 tokens are longer than the sliding window of 45"
     for made in ("window", "imported_window"):
@@ -873,7 +876,8 @@ def main():
         for check in (check_against_transformers, check_members_of_config, check_padding_ids, check_tensors_of_none, check_padding,
                       check_round_trip, check_lost_tensors, check_element_types_and_shards,
                       check_configuration_without_weights, check_messages, check_dropout,
-                      check_no_labels, check_training, check_special_ids, check_generation_settings, check_generation_config_of_a_run, check_windows, check_marian_tokenizer, check_ends_and_special_tokens,
+                      check_no_labels, check_training, check_special_ids, check_generation_settings,
+                      check_generation_config_of_a_run, check_windows, check_marian_tokenizer, check_ends_and_special_tokens,
                       check_weights_that_do_not_fit, check_probe_refuses):
             check()
             print(check.__name__, "ok", flush=True)

@@ -123,7 +123,8 @@ def check_inputs():
     run(0, "tfm-train", "cfg.yaml", "train.steps=2", "checkpoint.dir=adamw", "checkpoint.every=2")
     for start in (["checkpoint.dir={}"], ["checkpoint.resume={}/step-00000002"]):
         of = lambda made: [s.format(made) for s in start]
-        for more, lacks in ((["optimizer.type=adamw"], "adam.m/"), (["optimizer.type=adafactor"], "adafactor."), (["optimizer.type=sgd", "optimizer.momentum=0.9"], "momentum/")):
+        for more, lacks in ((["optimizer.type=adamw"], "adam.m/"), (["optimizer.type=adafactor"], "adafactor."),
+                            (["optimizer.type=sgd", "optimizer.momentum=0.9"], "momentum/")):
             for check in ([], ["--check"], ["--check", "--ranks", 4, "parallel.tensor=2", "parallel.zero=1"]):
                 out = run(0, "tfm-train", "cfg.yaml", *of("sgd"), *more, *check, code=3)
                 assert f"has no tensor '{lacks}" in out and "compare `optimizer.type`" in out, out
@@ -244,10 +245,14 @@ def check_plan():
     assert s["suggestions"] == [] and s["as_configured"] is None and s["others"]["refused"], s
     assert "no layout of 7 ranks suits" in plan("--suggest", "--ranks", 7, code=2) and "7 data-parallel ranks" in plan("--ranks", 7, code=2)
     # Sizes beyond all machines are refused by their keys, before a number overflows.
-    for args, expected in ((["model.n_layers=10000"], "model.n_layers: 'layers."), (["model.d_model=1048576", "model.n_heads=4"], "d_head 262144 is out of range"),
-                           (["model.d_model=1048576", "model.d_head=65536", "model.n_heads=65536", "model.n_layers=1000"], "more than 1e+16 parameters"),
-                           (["model.d_model=65536", "model.vocab_size=2147483647", "train.seq_len=16777216", "model.max_seq_len=16777216"], "(train.micro_batch_size, train.seq_len)"),
-                           (["train.global_batch_size=2147483647", "train.micro_batch_size=1"], "train.global_batch_size 2147483647 makes more than 10000000 micro-batches"),
+    for args, expected in ((["model.n_layers=10000"], "model.n_layers: 'layers."),
+                           (["model.d_model=1048576", "model.n_heads=4"], "d_head 262144 is out of range"),
+                           (["model.d_model=1048576", "model.d_head=65536", "model.n_heads=65536", "model.n_layers=1000"],
+                            "more than 1e+16 parameters"),
+                           (["model.d_model=65536", "model.vocab_size=2147483647", "train.seq_len=16777216", "model.max_seq_len=16777216"],
+                            "(train.micro_batch_size, train.seq_len)"),
+                           (["train.global_batch_size=2147483647", "train.micro_batch_size=1"],
+                            "train.global_batch_size 2147483647 makes more than 10000000 micro-batches"),
                            (["model.d_model=1048576", "model.n_heads=64"], "parallel.bucket_bytes")):
         assert expected in plan(*args, code=2), (args, plan(*args, code=2))
     for args, expected in ((["--device", "h300"], "h100, h200"), (["--device", "h200", "--measure"], "cpu"), (["--ranks", "0"], "at least 1")):
@@ -445,14 +450,17 @@ def check_validation_without_labels():
     """A loss over nothing is none, let alone the best one: the run ends on all ranks, as tfm-eval does."""
     pathlib.Path("ends.bin").write_bytes(struct.pack("<256i200H", 20240520, 1, 200, *[0] * 253, *[257] * 200))
     source = "={type: tokens, path: ends.bin, documents: separate}"
-    args = ["model.vocab_size=258", "eval.every=2", "eval.batches=0", "eval.stop={patience: 2}", "checkpoint.dir=ends", "metrics.jsonl=ends.jsonl"]
+    args = ["model.vocab_size=258", "eval.every=2", "eval.batches=0", "eval.stop={patience: 2}",
+            "checkpoint.dir=ends", "metrics.jsonl=ends.jsonl"]
     for ranks, layout in ((0, []), (2, []), (2, ["parallel.pipeline=2"]), (2, ["parallel.tensor=2"]), (2, ["parallel.context=2"])):
         out = run(ranks, "tfm-train", "cfg.yaml", "data.validation" + source, *args, *layout, code=3)
         assert out.count("data.validation has no labels") == 1 and "data.validation={type" in out and "eval.every" in out, out
-        assert [e["step"] for e in events("ends.jsonl")] == [1, 2] and not events("ends.jsonl", "eval") and not os.path.lexists("ends/best"), out
+        assert [e["step"] for e in events("ends.jsonl")] == [1, 2] and not events("ends.jsonl", "eval"), out
+        assert not os.path.lexists("ends/best"), out
         shutil.rmtree("ends")
     # Steps without labels change nothing but the share of weights that decays.
-    run(2, "tfm-train", "cfg.yaml", "data.train" + source, *args, "eval.stop.patience=9", "optimizer.weight_decay=0", "precision=bf16", "checkpoint.every=6")
+    run(2, "tfm-train", "cfg.yaml", "data.train" + source, *args, "eval.stop.patience=9", "optimizer.weight_decay=0",
+        "precision=bf16", "checkpoint.every=6")
     first, last = ([e for e in events("ends.jsonl", "eval") if e["step"] == step][0]["loss"] for step in (2, 12))
     assert [e["loss"] for e in events("ends.jsonl")] == [0] * 12 and first == last > 5, (first, last)
     shutil.rmtree("ends")
@@ -471,7 +479,8 @@ def check_dropout_of_outputs():
 
 
 def check_verify():
-    thirds = ["parallel.zero=1", "parallel.replicas=3", "train.global_batch_size=12", "train.micro_batch_size=1", "train.seed=1"]  # other sums than of all
+    # Their sums have another order than those over all ranks.
+    thirds = ["parallel.zero=1", "parallel.replicas=3", "train.global_batch_size=12", "train.micro_batch_size=1", "train.seed=1"]
     for ranks, args in [(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2", "parallel.zero=1"]), (6, thirds)]:
         assert "NOT equal" not in (out := run(ranks, "tfm-verify", "cfg.yaml", *args)) and "equal to the single-rank run" in out, out
     out = run(2, "tfm-verify", "cfg.yaml", "train.seq_len=1", "--as-run")  # gradients of queries that are zero but for rounding
@@ -493,7 +502,8 @@ def main():
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         for check in (check_messages, check_inputs, check_ranks_that_fail, check_layouts, check_plan, check_auto, check_mfu, check_bench,
-                      check_resume, check_checkpoints_of_any_layout, check_changed_runs, check_early_stopping, check_validation_without_labels,
+                      check_resume, check_checkpoints_of_any_layout, check_changed_runs, check_early_stopping,
+                      check_validation_without_labels,
                       check_dropout_of_outputs, check_verify):
             check()
             print(check.__name__, "ok", flush=True)

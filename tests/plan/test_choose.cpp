@@ -152,7 +152,6 @@ TEST(Choose, OnProcessorsMoreThan4096TokensGainNothing) {
   EXPECT_EQ(choice.recompute, config::Recompute::none);
 }
 
-// Attention in parts takes less memory for 3 sequences than for 2.
 TEST(Choose, ALargerOneMayFitWhereASmallerDoesNot) {
   const config::Config c = choose_config(
       "family: decoder, vocab_size: 50257, d_model: 1024, n_heads: 8, n_kv_heads: 1, n_layers: 24, "
