@@ -36,7 +36,9 @@ class LeftFactor {
 
  private:
   const T* tile_;
-  std::uint32_t place_, held_[Held ? D / 16 : 1][4];
+  // With a value before a loop that reads them in its first round: without, ptxas 13.0 lets other
+  // values have their registers between the rounds of kernels for heads of 64.
+  std::uint32_t place_, held_[Held ? D / 16 : 1][4] = {};
 };
 
 // c (16, N) += a b^T, where b has N rows. Warpgroup: by warpgroup instructions.
