@@ -84,7 +84,12 @@ void expect_products() {
                                 {ta, tb, 9, 8, 3, 0, 1, 0, true},
                                 {ta, tb, 6, 5, 4, 1, 1, 0, true},
                                 {ta, tb, 3, 4, 0, 1, 1, 0.5, false},
-                                {ta, tb, 3, 4, 0, 0, 1, 0, true}}) {
+                                {ta, tb, 3, 4, 0, 0, 1, 0, true},
+                                {ta, tb, 9, 523, 6, 5, 0.5, 0, false},  // in two, where rows of
+                                {ta, tb, 9, 517, 6, 3, 1, 0, true},     // 16 bits end unaligned
+                                {ta, tb, 523, 8, 6, 5, 2, 0.5, false},
+                                {ta, tb, 16, 8, 521, 7, 0.5, 1, false},
+                                {ta, tb, 515, 8, 513, 5, 0.1, 0.5, false}}) {
         if (sizeof(T) == 2 && (c.k == 0 || (c.bias && sizeof(C) == 4))) continue;
         SCOPED_TRACE(testing::Message()
                      << ta << tb << " m " << c.m << " k " << c.k << " bias " << c.bias);
