@@ -105,49 +105,37 @@ inline std::int64_t attention_diagonals(std::int64_t keys, std::int64_t tile) {
 struct AttentionPart {
   std::int64_t batch = 0, groups = 0;
 };
-// How cuDNN's backward sums gradients of queries over blocks of keys: in_order by a separate
-// product with the stored gradients of all scores; in_memory by adding to memory as blocks end, in
-// an order (and thus with bits) that changes from run to run.
-enum class QuerySums : std::uint8_t { in_order, in_memory };
-// Bytes that cuDNN's backward needs for a part on Hopper: gradients of scores in 16 bits, padded to
-// whole tiles (in_order), or gradients of queries in float (in_memory); a sum for each query; and,
-// if query heads share key heads, 16-bit gradients of keys and values for each query head.
+// Bytes that cuDNN's backward needs for a part on Hopper: gradients of queries in float, to which
+// blocks of keys add as they end; a sum for each query; and, if query heads share key heads, 16-bit
+// gradients of keys and values for each query head.
 inline std::int64_t library_attention_backward_scratch(const AttentionExtents& a,
-                                                       AttentionPart part, QuerySums sums) {
-  constexpr std::int64_t kQueries = 64, kKeys = 128;  // of a tile
-  const std::int64_t heads = part.batch * part.groups * (a.heads / a.kv_heads),
-                     scores = round_up(a.queries, kQueries) * round_up(a.keys, kKeys);
-  return device::scratch_piece(
-             heads * (sums == QuerySums::in_order ? 2 * scores : 4 * a.queries * a.head_size)) +
+                                                       AttentionPart part) {
+  const std::int64_t heads = part.batch * part.groups * (a.heads / a.kv_heads);
+  return device::scratch_piece(4 * heads * a.queries * a.head_size) +
          device::scratch_piece(4 * heads * a.queries) +
          (a.heads > a.kv_heads ? device::scratch_piece(4 * heads * a.keys * a.head_size) : 0) +
          device::scratch_piece(1);
 }
-// Division of a batch into parts that cuDNN's backward computes one after the other.
+// Division of a batch into parts that cuDNN computes one after the other.
 struct LibraryAttention {
   AttentionPart part;
-  QuerySums sums = QuerySums::in_order;
   std::int64_t scratch = 0;  // bytes
 };
-// The largest parts that need at most 640 MiB, or one group of one sequence with at most 2.5 GiB;
-// in_order if that is possible, else in_memory. Nothing if cuDNN cannot be used.
+// The largest parts that need at most 640 MiB, or one group of one sequence with at most 2.5 GiB.
+// Nothing if cuDNN cannot be used.
 inline std::optional<LibraryAttention> library_attention_backward(const AttentionExtents& a) {
   constexpr std::int64_t kUsual = std::int64_t{640} << 20, kMost = std::int64_t{2560} << 20;
-  for (const QuerySums sums : {QuerySums::in_order, QuerySums::in_memory}) {
-    const auto bytes = [&](AttentionPart p) {
-      return library_attention_backward_scratch(a, p, sums);
-    };
-    AttentionPart part{a.batch, a.kv_heads};
-    while (bytes(part) > kUsual && part.batch * part.groups > 1) {
-      std::int64_t& n = part.batch > 1 ? part.batch : part.groups;
-      n = n % 2 == 0 ? n / 2 : 1;
-    }
-    // The log-sum-exps of each part must start at a multiple of 16 bytes.
-    const bool aligned = part.batch * part.groups * (a.heads / a.kv_heads) * a.queries % 4 == 0;
-    const bool whole = part.batch == a.batch && part.groups == a.kv_heads;
-    if (bytes(part) <= kMost && (whole || aligned)) return {{part, sums, bytes(part)}};
+  const auto bytes = [&](AttentionPart p) { return library_attention_backward_scratch(a, p); };
+  AttentionPart part{a.batch, a.kv_heads};
+  while (bytes(part) > kUsual && part.batch * part.groups > 1) {
+    std::int64_t& n = part.batch > 1 ? part.batch : part.groups;
+    n = n % 2 == 0 ? n / 2 : 1;
   }
-  return {};
+  // The log-sum-exps of each part must start at a multiple of 16 bytes.
+  const bool aligned = part.batch * part.groups * (a.heads / a.kv_heads) * a.queries % 4 == 0;
+  const bool whole = part.batch == a.batch && part.groups == a.kv_heads;
+  if (bytes(part) > kMost || !(whole || aligned)) return {};
+  return {{part, bytes(part)}};
 }
 inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::int64_t bytes,
                                                std::int64_t wide) {

@@ -14,7 +14,6 @@ namespace {
 namespace cudnn = cuda::cudnn;
 using kernels::AttentionArgs;
 using kernels::AttentionBackwardArgs;
-using kernels::QuerySums;
 
 struct Made {
   cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
@@ -23,11 +22,11 @@ struct Made {
   std::int64_t workspace = -1;
 };
 template <class Args>
-Made make(const Args& args, QuerySums sums = QuerySums::in_order) {
+Made make(const Args& args) {
   driver().kernels.clear();
   Made made;
   try {
-    made.workspace = cudnn::Plan(attention_graph(args, sums), {.properties = h200()}).workspace();
+    made.workspace = cudnn::Plan(attention_graph(args), {.properties = h200()}).workspace();
   } catch (const cudnn::Refusal& refusal) {
     made.status = refusal.status(), made.text = refusal.what();
   }
@@ -52,15 +51,8 @@ void expect_accepted(const CudnnCase& c) {
   expect_hopper(forward, "fprop");
   expect_hopper(backward, "bprop");
   EXPECT_LE(forward.workspace, kernels::attention_scratch(extents_of(c), 2));
-  // The form that adds to dq in memory, whose bits change from run to run, needs no matrix (T, S).
-  EXPECT_GE(backward.workspace, 2 * c.batch * c.heads * c.queries * c.keys);
-  const auto planned = [&](QuerySums sums) {
-    return kernels::library_attention_backward_scratch(extents_of(c), {c.batch, c.kv_heads}, sums);
-  };
-  EXPECT_LE(backward.workspace, planned(QuerySums::in_order));
-  const Made in_memory = make(g, QuerySums::in_memory);
-  expect_hopper(in_memory, "bprop");
-  EXPECT_LE(in_memory.workspace, planned(QuerySums::in_memory));
+  EXPECT_LE(backward.workspace,
+            kernels::library_attention_backward_scratch(extents_of(c), {c.batch, c.kv_heads}));
 }
 
 // Forward and a part of backward ask for what the plan of a run has for them.
@@ -70,7 +62,7 @@ void expect_planned(const CudnnCase& c) {
   EXPECT_LE(make(g.forward).workspace, kernels::attention_scratch(extents_of(c), 2));
   const auto way = kernels::library_attention_backward(extents_of(c));
   ASSERT_TRUE(way);
-  const Made made = make(part_of(g, way->part, 0, 0), way->sums);
+  const Made made = make(part_of(g, way->part, 0, 0));
   expect_hopper(made, "bprop");
   EXPECT_LE(made.workspace, way->scratch);
   EXPECT_GE(made.workspace, way->scratch - way->scratch / 100);
@@ -123,23 +115,19 @@ TEST(Cudnn, PlansHaveLengths) {
 
 TEST(Cudnn, TakesLargeBatchesInParts) {
   using Part = std::pair<std::int64_t, std::int64_t>;
-  const auto part = [](const CudnnCase& c, QuerySums sums = QuerySums::in_order) {
+  const auto part = [](const CudnnCase& c) {
     const auto way = kernels::library_attention_backward(extents_of(c));
-    return way && way->sums == sums ? Part{way->part.batch, way->part.groups} : Part{};
+    return way ? Part{way->part.batch, way->part.groups} : Part{};
   };
   EXPECT_EQ(part({16, 12, 12, 1024, 1024, 64, true}), Part(16, 12));
-  EXPECT_EQ(part({64, 1, 1, 2304, 2304, 64, true}), Part(32, 1));
-  EXPECT_EQ(part({4, 32, 8, 4096, 4096, 128, true}), Part(1, 4));
-  EXPECT_EQ(part({1, 32, 8, 8192, 8192, 128, true}), Part(1, 1));
-  EXPECT_EQ(part({2, 32, 8, 8192, 8192, 128, true}), Part(1, 1));
-  EXPECT_EQ(part({1, 64, 8, 8192, 8192, 128, true}), Part(1, 1));
-  EXPECT_EQ(part({1, 32, 8, 16384, 16384, 128, true}), Part(1, 1));
-  // In order a group would need 8 GiB.
-  EXPECT_EQ(part({1, 32, 8, 32768, 32768, 128, true}, QuerySums::in_memory), Part(1, 4));
-  // In order the parts would not begin their log-sum-exps at whole chunks.
-  EXPECT_EQ(part({3, 1, 1, 12001, 12001, 64, true}, QuerySums::in_memory), Part(3, 1));
-  EXPECT_FALSE(
-      kernels::library_attention_backward(extents_of({1, 64, 1, 65536, 65536, 128, true})));
+  EXPECT_EQ(part({256, 16, 16, 1024, 1024, 64, true}), Part(128, 16));
+  EXPECT_EQ(part({4, 32, 8, 4096, 4096, 128, true}), Part(4, 8));
+  EXPECT_EQ(part({3, 32, 8, 16384, 16384, 128, true}), Part(1, 8));
+  EXPECT_EQ(part({1, 32, 8, 32768, 32768, 128, true}), Part(1, 4));
+  EXPECT_EQ(part({5, 64, 64, 12001, 12001, 64, true}), Part(1, 64));
+  // The second part would not begin its log-sum-exps at whole chunks.
+  EXPECT_EQ(part({3, 1, 1, 1200001, 64, 128, false}), Part());
+  EXPECT_EQ(part({1, 64, 1, 65536, 65536, 128, true}), Part());
 }
 
 TEST(Cudnn, PlansOfPartsOfABatch) {
@@ -172,7 +160,7 @@ void clear_queries(const reference::Attention& r, Values& all, double value) {
 }
 
 // Queries, keys and values in rows of their own strides; forward's results are backward's operands.
-void expect_meaning(const CudnnCase& c, QuerySums sums = QuerySums::in_order) {
+void expect_meaning(const CudnnCase& c) {
   SCOPED_TRACE(describe(c));
   reference::Attention r = shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
   if (c.padded) set_mask(r, Mask::right_padding);
@@ -196,7 +184,7 @@ void expect_meaning(const CudnnCase& c, QuerySums sums = QuerySums::in_order) {
       operands->insert(operands->end(), {&q_lengths, &kv_lengths});
   Interpreter(attention_graph(g.forward), forward);
   if (c.padded) clear_queries(r, out, 0), clear_queries(r, lse, -INFINITY);
-  Interpreter(attention_graph(g, sums), backward);
+  Interpreter(attention_graph(g), backward);
   if (c.padded) {
     EXPECT_TRUE(std::isnan(dk[(c.keys - 1) * d.kv_stride]));  // nothing is known of padding
     clear_queries(r, dq, 0), clear_padding(r, dk, d.kv_stride), clear_padding(r, dv, d.kv_stride);
@@ -216,14 +204,12 @@ TEST(Cudnn, GraphsSayWhatAttentionIs) {
     expect_meaning({2, 4, 4, 9, 9, 8, causal});
     expect_meaning({2, 6, 2, 11, 11, 16, causal});
     expect_meaning({2, 4, 1, 5, 12, 8, causal});
-    expect_meaning({2, 4, 2, 5, 12, 8, causal}, QuerySums::in_memory);
+    expect_meaning({2, 4, 2, 5, 12, 8, causal});
   }
   expect_meaning({1, 2, 1, 12, 5, 8, false});
   expect_meaning({3, 4, 4, 9, 9, 8, false, true});
-  for (const QuerySums sums : {QuerySums::in_order, QuerySums::in_memory}) {
-    expect_meaning({3, 4, 2, 5, 12, 8, false, true}, sums);
-    expect_meaning({4, 2, 1, 12, 7, 8, false, true}, sums);
-  }
+  expect_meaning({3, 4, 2, 5, 12, 8, false, true});
+  expect_meaning({4, 2, 1, 12, 7, 8, false, true});
 }
 
 // That the above can fail.

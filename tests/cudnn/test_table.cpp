@@ -19,16 +19,15 @@ std::string mebibytes(std::int64_t bytes) {
   return text;
 }
 
-// Parts of backward, how they add up gradients of queries, and what cuDNN asks for.
+// Parts of backward, and what cuDNN asks for.
 std::string backward_of(const CudnnCase& c, const Args& g) {
   const auto way = kernels::library_attention_backward(extents_of(c));
   if (!way) return "own kernel | more than 2.5 GiB";
-  const auto graph = attention_graph(part_of(g, way->part, 0, 0), way->sums);
+  const auto graph = attention_graph(part_of(g, way->part, 0, 0));
   const cudnn::Plan plan(graph, {.properties = h200()});
   const std::int64_t parts =
       ceil_div(c.batch, way->part.batch) * ceil_div(c.kv_heads, way->part.groups);
-  return (way->sums == kernels::QuerySums::in_order ? "in order" : "in memory") +
-         (parts > 1 ? ", " + std::to_string(parts) + " parts" : std::string()) + " | " +
+  return "cuDNN" + (parts > 1 ? ", " + std::to_string(parts) + " parts" : std::string()) + " | " +
          mebibytes(plan.workspace());
 }
 

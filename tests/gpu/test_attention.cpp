@@ -191,11 +191,18 @@ class GpuAttention : public testing::Test {
   std::vector<By> all_ = {By::own};
 };
 
-TEST_F(GpuAttention, AgreesWithFloat64) {
-  for (const CudnnCase& c : cudnn_cases()) {
-    expect_right<bf16>(c);
-    if (c.size == 64 || c.size == 256) expect_right<f16>(c);
-  }
+class GpuAttentionOf : public GpuAttention, public testing::WithParamInterface<CudnnCase> {};
+TEST_P(GpuAttentionOf, AgreesWithFloat64) {
+  expect_right<bf16>(GetParam());
+  if (GetParam().size == 64 || GetParam().size == 256) expect_right<f16>(GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuAttentionOf, testing::ValuesIn(cudnn_cases()),
+                         [](const auto& info) { return std::to_string(info.index); });
+
+// All but gradients of queries, which cuDNN adds up as blocks end.
+bool same_but_for_queries(AttentionResult a, const AttentionResult& b) {
+  a.dq = b.dq;
+  return same(a, b);
 }
 
 TEST_F(GpuAttention, SameBitsInEveryRunAndInAGraph) {
@@ -209,18 +216,19 @@ TEST_F(GpuAttention, SameBitsInEveryRunAndInAGraph) {
       replay.run(stream_.get(),
                  [&] { run(*stream_, by, t.args().forward), run(*stream_, by, t.args()); });
       results.push_back(t.result());
-      EXPECT_TRUE(same(results[i], results[0])) << i;
+      EXPECT_TRUE(same_but_for_queries(results[i], results[0])) << i;
+      EXPECT_TRUE(by == By::cudnn || results[i].dq == results[0].dq) << i;
     }
     EXPECT_TRUE(replay.recorded());
   }
 }
 
-// cuDNN's goes in parts of 640 MiB, by one group, or adds up gradients of queries in memory.
+// cuDNN's goes in parts of 640 MiB.
 TEST_F(GpuAttention, LargeBackwardInParts) {
   for (const CudnnCase& c : {CudnnCase{1, 64, 64, 2304, 2304, 64, true},
                              {64, 1, 1, 2304, 2304, 64, true},
                              {1, 8, 2, 8192, 8192, 128, true},
-                             {1, 8, 1, 16384, 16384, 64, true}}) {
+                             {2, 40, 8, 16384, 16384, 64, true}}) {
     SCOPED_TRACE(describe(c));
     const reference::Attention r = reference_of(c);
     const Data<bf16> d = rounded_data<bf16>(r);
@@ -250,7 +258,7 @@ TEST_F(GpuAttention, ChoosesOnce) {
     kernels::attention_backward(stream, t.args());
     results.push_back(t.result());
   }
-  EXPECT_TRUE(same(results[0], results[1]));
+  EXPECT_TRUE(same_but_for_queries(results[0], results[1]));
   EXPECT_EQ(std::filesystem::exists(folder_ / "tfm"), all_.size() > 1);
 }
 

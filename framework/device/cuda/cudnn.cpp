@@ -171,12 +171,13 @@ std::string Graph::text() const {
 
 namespace {
 
-// Whether the engine is deterministic, as far as cuDNN's notes say.
-bool repeats(const Descriptor& engine) {
+// Whether cuDNN's notes say that the engine is not deterministic. Of one that adds up in memory
+// those of version 9.19 do not.
+bool is_marked(const Descriptor& engine) {
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   const std::int64_t n = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                     CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
-  return std::find(notes, notes + n, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) == notes + n;
+  return std::find(notes, notes + n, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) != notes + n;
 }
 
 // cuDNN's number of a tensor.
@@ -281,22 +282,23 @@ Plan::Plan(const Graph& graph, const Target& target) {
     all.push_back(keep(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
   proposals = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                              proposals, all.data());
-  Refusal last(CUDNN_STATUS_NOT_SUPPORTED, "cuDNN has no deterministic engine for this graph");
-  for (std::int64_t i = 0; i < proposals; ++i) try {
-      if (finish(all[static_cast<std::size_t>(i)], target)) return;
-    } catch (const Refusal& refusal) {
-      last = refusal;
-    }
+  Refusal last(CUDNN_STATUS_NOT_SUPPORTED, "cuDNN has no engine for this graph");
+  for (const bool marked : {false, true})
+    for (std::int64_t i = 0; i < proposals; ++i) try {
+        if (finish(all[static_cast<std::size_t>(i)], target, marked)) return;
+      } catch (const Refusal& refusal) {
+        last = refusal;
+      }
   throw last;
 }
 
-bool Plan::finish(cudnnBackendDescriptor_t configuration, const Target& target) {
+bool Plan::finish(cudnnBackendDescriptor_t configuration, const Target& target, bool marked) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t p = engine;
   std::int64_t found = 0;
   check(library().cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE,
                                            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &found, &p));
-  if (!repeats(engine)) return false;
+  if (is_marked(engine) != marked) return false;
   Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
   finish(std::move(plan), target);

@@ -83,8 +83,8 @@ struct Target {
 
 class Plan {
  public:
-  // Builds the first proposal of cuDNN's heuristics that is not marked as nondeterministic and is
-  // supported. Throws the last Refusal if there is none.
+  // Builds the first proposal of cuDNN's heuristics that is supported, of those that are marked as
+  // nondeterministic only if there is no other. Throws the last Refusal if there is none.
   Plan(const Graph& graph, const Target& target);
   // Restores a plan from its text(), which holds the compiled kernels. Throws Refusal if cuDNN
   // rejects it, for example because it is of another version or kind of device.
@@ -100,7 +100,7 @@ class Plan {
   void place(const Graph& graph);
   void lower(const Tensor& tensor);
   cudnnBackendDescriptor_t lower(const Operation& operation, const std::vector<Tensor>& tensors);
-  bool finish(cudnnBackendDescriptor_t configuration, const Target& target);
+  bool finish(cudnnBackendDescriptor_t configuration, const Target& target, bool marked);
   void finish(Descriptor plan, const Target& target);
 
   std::deque<Descriptor> kept_;

@@ -140,7 +140,7 @@ class Plans {
     const auto own = [&] { return own_attention(stream_, args), true; };
     if (choices_.fastest(key_of(args), {own, [&] { return run(args); }}) != 1 || !run(args))
       return false;
-    if (parts_of(args)->sums == QuerySums::in_memory) say_other_bits(extents_of(forward_of(args)));
+    say_other_bits(args);
     return true;
   }
 
@@ -153,7 +153,6 @@ class Plans {
   struct Parts {
     cudnn::Plan plan;
     AttentionPart size;
-    QuerySums sums;
   };
 
   // Built at the first call, but never during graph capture. Null: not supported.
@@ -175,19 +174,21 @@ class Plans {
   std::unique_ptr<Parts> split(const Args& args) {
     const std::optional<LibraryAttention> way = way_of(args);
     if (!way) return nullptr;
-    cudnn::Plan plan = plan_of(attention_graph(part_of(args, way->part, 0, 0), way->sums),
-                               {.handle = *handle_}, kept_);
-    return plan.workspace() <= way->scratch
-               ? std::make_unique<Parts>(std::move(plan), way->part, way->sums)
-               : nullptr;
+    cudnn::Plan plan =
+        plan_of(attention_graph(part_of(args, way->part, 0, 0)), {.handle = *handle_}, kept_);
+    return plan.workspace() <= way->scratch ? std::make_unique<Parts>(std::move(plan), way->part)
+                                            : nullptr;
   }
 
-  void say_other_bits(const AttentionExtents& a) {
+  template <class T>
+  void say_other_bits(const AttentionArgs<T>&) {}
+  template <class T>
+  void say_other_bits(const AttentionBackwardArgs<T>&) {
     if (std::exchange(said_, true)) return;
-    std::fprintf(stderr,
-                 "warning: gradients of attention (%lld queries, %lld keys) are added up in an "
-                 "order that changes from run to run; not so with numerics: deterministic\n",
-                 static_cast<long long>(a.queries), static_cast<long long>(a.keys));
+    std::fputs(
+        "note: cuDNN adds gradients of attention up in an order that changes from run to run, and "
+        "so do their last bits; not so with numerics: deterministic\n",
+        stderr);
   }
 
   cuda::Stream& stream_;

@@ -11,10 +11,9 @@ namespace tfm::kernels {
 // dk, dv; with padding then the numbers of real queries and of real keys of each sequence, both
 // int32 (B) and at least 1. Results at padding are undefined.
 template <class T>
-cuda::cudnn::Graph attention_graph(const AttentionArgs<T>&, QuerySums = QuerySums::in_order);
+cuda::cudnn::Graph attention_graph(const AttentionArgs<T>&);
 template <class T>
-cuda::cudnn::Graph attention_graph(const AttentionBackwardArgs<T>&,
-                                   QuerySums = QuerySums::in_order);
+cuda::cudnn::Graph attention_graph(const AttentionBackwardArgs<T>&);
 
 // Arguments of the part that starts at a sequence and a key head. All parts of one size have the
 // same graph. A part with only some of the heads must have batch 1, since cuDNN requires a
