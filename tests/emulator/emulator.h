@@ -42,7 +42,7 @@ struct Options {
 extern Options options;
 
 // What a kernel did wrong. Kinds: divergence, race, unwritten, pending copy, not shown, poison,
-// bounds, alignment, read-only, blocks, launch.
+// bounds, alignment, address space, read-only, blocks, launch.
 struct Failure : std::runtime_error {
   Failure(std::string k, const std::string& text)
       : std::runtime_error(k + ": " + text), kind(std::move(k)) {}

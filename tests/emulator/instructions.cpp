@@ -324,6 +324,11 @@ void check_alignment(const void* p, std::size_t bytes, Place at) {
                           std::to_string(bytes));
 }
 
+void check_global(const void* p, Place at) {
+  if (in_shared(p, 1))
+    fail("address space", "access " + describe(at) + " of shared memory as of global memory");
+}
+
 float perturbed(float x) {
   const int noise = options.exp2_noise;
   if (noise == 0 || !(x > 0 && x < 1e30f)) return x;

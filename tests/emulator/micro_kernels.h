@@ -34,6 +34,7 @@ enum class Micro {
   copy,
   misaligned_row,
   misaligned_load,
+  shared_as_global,
   past_global,
   read_past_global,
   writes_input,

@@ -4,6 +4,7 @@
 // compiled as C++ and run on CPUs (tests/emulator). Kernels must therefore use nothing else of
 // CUDA, use only dynamic shared memory, and call warp (block) instructions with all lanes of the
 // warp (threads of the block).
+#include <bit>
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -51,6 +52,19 @@ __device__ V load(const void* p) {
 template <class V>
 __device__ void store(void* p, const V& v) {
   *static_cast<V*>(p) = v;
+}
+// The same in global memory. Written so that it stays one access: where a branch stores the same
+// elements one by one, compilers share some of its stores with the vector's.
+template <class V>
+__device__ void store_global(void* p, const V& v) {
+  if constexpr (sizeof(V) == 16) {
+    const auto w = std::bit_cast<uint4>(v);
+    asm volatile("st.global.v4.b32 [%0],{%1,%2,%3,%4};" ::"l"(p), "r"(w.x), "r"(w.y), "r"(w.z),
+                 "r"(w.w)
+                 : "memory");
+  } else {
+    store(p, v);
+  }
 }
 
 __device__ inline std::uint32_t shared_address(const void* p) {

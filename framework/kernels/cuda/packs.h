@@ -27,6 +27,9 @@ struct Part {
 __device__ inline Part part_of(std::int64_t at, std::int64_t n) {
   return {at < 0 ? static_cast<int>(-at) : 0, n - at < kPack ? static_cast<int>(n - at) : kPack};
 }
+__device__ inline Part part_of(int at, int n) {
+  return {at < 0 ? -at : 0, n - at < kPack ? n - at : kPack};
+}
 // A pack of which all elements exist, at an address aligned to 16 bytes.
 struct Whole {
   __device__ static constexpr bool has(int) { return true; }
@@ -107,14 +110,14 @@ __device__ void store_pack(T* p, Whole, const Accum<T> (&v)[kPack]) {
     cuda::Pack<std::uint32_t> all;
     TFM_UNROLL
     for (int i = 0; i < 4; ++i) all.at[i] = cuda::pack2<T>(v[2 * i], v[2 * i + 1]);
-    cuda::store(p, all);
+    cuda::store_global(p, all);
   } else {
     TFM_UNROLL
     for (int i = 0; i < kPack; i += kVector<T>) {
       cuda::Pack<T> some;
       TFM_UNROLL
       for (int j = 0; j < kVector<T>; ++j) some.at[j] = v[i + j];
-      cuda::store(p + i, some);
+      cuda::store_global(p + i, some);
     }
   }
 }

@@ -48,6 +48,7 @@ void copy_async(void* shared, const void* global, int bytes, int used, Place);
 void copy_async_commit();
 void copy_async_wait(int pending, Place);
 void check_alignment(const void* p, std::size_t bytes, Place);
+void check_global(const void* p, Place);
 float perturbed(float x);
 
 template <class V>
@@ -101,6 +102,11 @@ template <class V>
 void store(void* p, const V& v, TFM_PLACE) {
   emulator::check_alignment(p, alignof(V), at);
   std::memcpy(__builtin_assume_aligned(p, alignof(V)), &v, sizeof v);
+}
+template <class V>
+void store_global(void* p, const V& v, TFM_PLACE) {
+  emulator::check_global(p, at);
+  store(p, v, at);
 }
 
 template <class T>
