@@ -23,9 +23,9 @@ struct CrossEntropyArgs {
   T* logits = nullptr;
   const std::int32_t* labels = nullptr;  // (rows), global ids; < 0: ignored
   Accum<T>* max = nullptr;               // (rows)
-  // (3, rows): sum of exp(logit - max); logit of the label, 0 if another rank has it; sum of
-  // logits. If `correct` is given, which excludes smoothing, the third is instead the number of
-  // columns before the label's whose logit equals max.
+  // (3, rows): sum of exp(logit - max); logit of the label, 0 if another rank has it; with
+  // smoothing, the sum of logits. If `correct` is given, which excludes smoothing, the third is the
+  // number of columns before the label's whose logit equals max.
   Accum<T>* sums = nullptr;
   Accum<T> smoothing = 0;
   const double* gradient_scale =

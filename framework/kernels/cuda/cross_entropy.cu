@@ -12,19 +12,38 @@
 namespace tfm::kernels {
 namespace {
 
-constexpr int kHeldThreads = 512;  // at most, of a row in shared memory
-constexpr int kAhead = 8;          // packs that a thread of them is loading
+constexpr int kHeldThreads = 512;   // at most, of a row in shared memory
+constexpr int kAhead = 8;           // packs that a thread of them is loading
+constexpr int kWideThreads = 1024;  // of a row that is longer
+constexpr int kTogether = 4;        // packs that a thread of them loads at once
 
 __device__ inline float exponential(float x) { return cuda::exp2_approximate(x * 1.44269504f); }
 __device__ inline double exponential(double x) { return ::exp(x); }
+__device__ inline float larger(float a, float b) { return ::fmaxf(a, b); }
+__device__ inline double larger(double a, double b) { return a > b ? a : b; }
 
 // f(column, part) for the packs of this thread in the block's row, of which `cols` columns count.
 // Whole packs start on vectors.
 template <class T, class F>
-__device__ void over_row(const T* row, std::int64_t cols, F&& f) {
-  for (std::int64_t c = static_cast<int>(threadIdx.x) * kPack - misalignment(row); c < cols;
-       c += static_cast<int>(blockDim.x) * kPack)
+__device__ void over_row(const T* row, int cols, F&& f) {
+  const int step = static_cast<int>(blockDim.x) * kPack;
+  for (int c = static_cast<int>(threadIdx.x) * kPack - misalignment(row); c < cols; c += step)
     f(c, part_of(c, cols));
+}
+// f(column, pack) for the packs of this thread up to `end`. Columns from `cols` on are loaded as 0.
+// The row starts on a vector.
+template <class T, class F>
+__device__ void over_wide_row(const T* row, int cols, int end, F&& f) {
+  constexpr int kStep = kWideThreads * kPack;
+  int c = static_cast<int>(threadIdx.x) * kPack;
+  for (; c + (kTogether - 1) * kStep + kPack <= cols; c += kTogether * kStep) {
+    Eight<T> x[kTogether];
+    TFM_UNROLL
+    for (int k = 0; k < kTogether; ++k) x[k] = load_pack(row + c + k * kStep, Whole{});
+    TFM_UNROLL
+    for (int k = 0; k < kTogether; ++k) f(c + k * kStep, x[k]);
+  }
+  for (; c < end; c += kStep) f(c, load_pack(row + c, part_of(c, cols)));
 }
 // f of a part, which is Whole where it can be. Exponentials of doubles are too long to have twice.
 template <class T, class F>
@@ -35,29 +54,36 @@ __device__ void with_part(Part part, F&& f) {
     f(part);
 }
 
+template <class T>
+__device__ int columns_of(const CrossEntropyArgs<T>& a) {
+  return static_cast<int>(a.cols);
+}
+template <class T>
+__device__ int written_columns(const CrossEntropyArgs<T>& a) {
+  return static_cast<int>(a.padded_cols > a.cols ? a.padded_cols : a.cols);
+}
 // Column of the row's label in this part of the vocabulary, or -1.
 template <class T>
-__device__ std::int64_t label_column(const CrossEntropyArgs<T>& a, std::int64_t r) {
+__device__ int label_column(const CrossEntropyArgs<T>& a, std::int64_t r) {
   const std::int64_t c = a.labels[r] - a.vocab_begin;
-  return a.labels[r] >= 0 && c >= 0 && c < a.cols ? c : -1;
+  return a.labels[r] >= 0 && c >= 0 && c < a.cols ? static_cast<int>(c) : -1;
 }
 // Columns whose ties with the maximum count.
 template <class T>
-__device__ std::int64_t columns_before_label(const CrossEntropyArgs<T>& a, std::int64_t r) {
-  return a.correct ? a.labels[r] - a.vocab_begin : 0;
-}
-template <class T>
-__device__ std::int64_t written_columns(const CrossEntropyArgs<T>& a) {
-  return a.padded_cols > a.cols ? a.padded_cols : a.cols;
+__device__ int columns_before_label(const CrossEntropyArgs<T>& a, std::int64_t r) {
+  const std::int64_t c = a.correct ? a.labels[r] - a.vocab_begin : 0;
+  return c < a.cols ? static_cast<int>(c) : columns_of(a);
 }
 
 // What a thread knows of the columns that it has come to.
 template <class T>
 struct RowSums {
   using W = Accum<T>;
+  bool smoothed;  // whether the sum of logits is needed
   W max = -static_cast<W>(INFINITY);
   double of[3] = {0, 0, 0};  // exp(logit - max), logits, columns before the label's that reach max
 
+  __device__ explicit RowSums(const CrossEntropyArgs<T>& a) : smoothed(a.smoothing != W{0}) {}
   __device__ void raise(W to) {
     if (!(to > max)) return;
     of[0] *= exponential(max - to);
@@ -65,21 +91,24 @@ struct RowSums {
     max = to;
   }
   template <class P>
-  __device__ void add(const Eight<T>& x, P part, std::int64_t before) {
+  __device__ void add(const Eight<T>& x, P part, int before) {
     W most = max;
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i)
-      if (part.has(i)) most = Maximum{}(x[i], most);
+      if (part.has(i)) most = larger(x[i], most);
     raise(most);
     const W origin = max == -static_cast<W>(INFINITY) ? W{0} : max;
-    W exps = 0, logits = 0;
+    W exps = 0;
     TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) {
+    for (int i = 0; i < kPack; ++i)
       if (part.has(i)) exps += exponential(x[i] - origin);
-      logits += x[i];
-    }
     of[0] += exps;
-    of[1] += logits;
+    if (smoothed) {
+      W logits = 0;
+      TFM_UNROLL
+      for (int i = 0; i < kPack; ++i) logits += x[i];
+      of[1] += logits;
+    }
     if (before <= 0) return;
     int ties = 0;
     TFM_UNROLL
@@ -99,7 +128,7 @@ __device__ void join(const CrossEntropyArgs<T>& a, std::int64_t r, const T* row,
   sums.raise(max[0]);
   over_block(sums.of, shared + blockDim.x / kWarp, Sum{});
   if (threadIdx.x > 0) return;
-  const std::int64_t label = label_column(a, r);
+  const int label = label_column(a, r);
   a.max[r] = sums.max;
   a.sums[r] = static_cast<W>(sums.of[0]);
   a.sums[a.rows + r] = label < 0 ? W{0} : cuda::widen<T>(row[label]);
@@ -110,7 +139,7 @@ constexpr std::size_t shared_of_sums(int threads) { return 4 * sizeof(double) * 
 template <class T>
 struct RowGradient {
   using W = Accum<T>;
-  std::int64_t label;
+  int label;
   W max, scale, uniform, hit;
 
   __device__ RowGradient(const CrossEntropyArgs<T>& a, std::int64_t r, W max, W sum)
@@ -122,7 +151,7 @@ struct RowGradient {
         hit(a.factor() * (W{1} - a.smoothing)) {}
   // Of the logits x from column c on; 0 where there is none.
   template <class P>
-  __device__ void operator()(std::int64_t c, P part, const Eight<T>& x, W (&d)[kPack]) const {
+  __device__ void operator()(int c, P part, const Eight<T>& x, W (&d)[kPack]) const {
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i)
       d[i] = part.has(i) ? exponential(x[i] - max) * scale - uniform : W{0};
@@ -136,7 +165,7 @@ struct RowGradient {
 // A row without a label has no gradient.
 template <class T>
 __device__ void clear_row(const CrossEntropyArgs<T>& a, T* row) {
-  over_row(row, written_columns(a), [&](std::int64_t c, Part part) {
+  over_row(row, written_columns(a), [&](int c, Part part) {
     const Accum<T> zeros[kPack] = {};
     store_pack(row + c, part, zeros);
   });
@@ -144,10 +173,11 @@ __device__ void clear_row(const CrossEntropyArgs<T>& a, T* row) {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) statistics_kernel(CrossEntropyArgs<T> a) {
-  const std::int64_t r = a.rows - 1 - blockIdx.x, before = columns_before_label(a, r);
+  const std::int64_t r = a.rows - 1 - blockIdx.x;
+  const int before = columns_before_label(a, r);
   const T* row = a.logits + r * a.stride;
-  RowSums<T> sums;
-  over_row(row, a.cols, [&](std::int64_t c, Part part) {
+  RowSums<T> sums(a);
+  over_row(row, columns_of(a), [&](int c, Part part) {
     const auto x = load_pack(row + c, part);
     with_part<T>(part, [&](auto some) { sums.add(x, some, before - c); });
   });
@@ -160,10 +190,11 @@ __global__ void __launch_bounds__(kThreads) gradient_kernel(CrossEntropyArgs<T> 
   T* row = a.logits + r * a.stride;
   if (a.labels[r] < 0) return clear_row(a, row);
   const RowGradient<T> gradient(a, r, a.max[r], a.sums[r]);
-  over_row(row, written_columns(a), [&](std::int64_t c, Part part) {
+  const int cols = columns_of(a);
+  over_row(row, written_columns(a), [&](int c, Part part) {
     const auto x = load_pack(row + c, part);
     Accum<T> d[kPack];
-    with_part<T>(part_of(c, a.cols), [&](auto some) { gradient(c, some, x, d); });
+    with_part<T>(part_of(c, cols), [&](auto some) { gradient(c, some, x, d); });
     store_pack(row + c, part, d);
   });
 }
@@ -173,42 +204,68 @@ __global__ void __launch_bounds__(kThreads) gradient_kernel(CrossEntropyArgs<T> 
 template <class T>
 __global__ void __launch_bounds__(kHeldThreads) held_kernel(CrossEntropyArgs<T> a) {
   using W = Accum<T>;
-  const std::int64_t r = a.rows - 1 - blockIdx.x, before = columns_before_label(a, r),
-                     first = threadIdx.x * kPack, step = blockDim.x * kPack;
+  const std::int64_t r = a.rows - 1 - blockIdx.x;
+  const int before = columns_before_label(a, r), cols = columns_of(a),
+            first = static_cast<int>(threadIdx.x) * kPack,
+            step = static_cast<int>(blockDim.x) * kPack;
   T *row = a.logits + r * a.stride,
     *held = reinterpret_cast<T*>(cuda::shared_memory() + shared_of_sums(blockDim.x));
   if (a.labels[r] < 0) return clear_row(a, row);
-  const auto copy = [&](std::int64_t c) {
-    if (c < a.cols) {
+  const auto copy = [&](int c) {
+    if (c < cols) {
       TFM_UNROLL
       for (int v = 0; v < kPack; v += kVector<T>) {
-        const std::int64_t left = a.cols - c - v;
+        const int left = cols - c - v;
         cuda::copy_async<16>(held + c + v, row + c + v,
                              left >= kVector<T> ? 16
-                             : left > 0         ? static_cast<int>(left * sizeof(T))
+                             : left > 0         ? left * static_cast<int>(sizeof(T))
                                                 : 0);
       }
     }
     cuda::copy_async_commit();
   };
-  RowSums<T> sums;
-  std::int64_t next = first;
+  RowSums<T> sums(a);
+  int next = first;
   for (int k = 0; k < kAhead; ++k, next += step) copy(next);
-  for (std::int64_t c = first; c < a.cols; c += step, next += step) {
+  for (int c = first; c < cols; c += step, next += step) {
     copy(next);
     cuda::copy_async_wait<kAhead>();
     const auto x = load_pack(held + c, Whole{});
-    with_part<T>(part_of(c, a.cols), [&](auto some) { sums.add(x, some, before - c); });
+    with_part<T>(part_of(c, cols), [&](auto some) { sums.add(x, some, before - c); });
   }
   join(a, r, held, sums);
   const RowGradient<T> gradient(a, r, sums.max, static_cast<W>(sums.of[0]));
-  const std::int64_t written = written_columns(a);
-  for (std::int64_t c = first; c < written; c += step) {
-    const auto x = c < a.cols ? load_pack(held + c, Whole{}) : Eight<T>{};
+  const int written = written_columns(a);
+  for (int c = first; c < written; c += step) {
+    const auto x = c < cols ? load_pack(held + c, Whole{}) : Eight<T>{};
     W d[kPack];
-    with_part<T>(part_of(c, a.cols), [&](auto some) { gradient(c, some, x, d); });
+    with_part<T>(part_of(c, cols), [&](auto some) { gradient(c, some, x, d); });
     store_pack(row + c, part_of(c, written), d);
   }
+}
+
+// Both, of a row that is read again, mostly from the L2 cache, as a multiprocessor has one block.
+// Rows start on vectors.
+template <class T>
+__global__ void __launch_bounds__(kWideThreads) wide_kernel(CrossEntropyArgs<T> a) {
+  using W = Accum<T>;
+  const std::int64_t r = a.rows - 1 - blockIdx.x;
+  const int before = columns_before_label(a, r), cols = columns_of(a);
+  T* row = a.logits + r * a.stride;
+  if (a.labels[r] < 0) return clear_row(a, row);
+  RowSums<T> sums(a);
+  over_wide_row(row, cols, cols, [&](int c, const Eight<T>& x) {
+    with_part<T>(part_of(c, cols), [&](auto some) { sums.add(x, some, before - c); });
+  });
+  join(a, r, row, sums);
+  cuda::block_barrier();  // the label's logit is read
+  const RowGradient<T> gradient(a, r, sums.max, static_cast<W>(sums.of[0]));
+  const int written = written_columns(a);
+  over_wide_row(row, cols, written, [&](int c, const Eight<T>& x) {
+    W d[kPack];
+    with_part<T>(part_of(c, cols), [&](auto some) { gradient(c, some, x, d); });
+    store_pack(row + c, part_of(c, written), d);
+  });
 }
 
 template <class T>
@@ -254,14 +311,17 @@ void cross_entropy_gradient(cuda::Stream& stream, const CrossEntropyArgs<T>& a) 
 }
 template <class T>
 void cross_entropy_statistics_and_gradient(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
+  if (a.stride % kVector<T> != 0 || misalignment(a.logits) != 0) {
+    cross_entropy_statistics(stream, a);
+    return cross_entropy_gradient(stream, a);
+  }
   const int threads = a.cols > 4 * kThreads * kPack ? kHeldThreads : kThreads;
   const std::size_t bytes =
       shared_of_sums(threads) + static_cast<std::size_t>(round_up(a.cols, kPack)) * sizeof(T);
-  if (holds_row(a.cols, sizeof(T)) && bytes <= cuda::shared_memory_limit() &&
-      a.stride % kVector<T> == 0 && misalignment(a.logits) == 0)
-    return launch_rows(stream, held_kernel<T>, threads, bytes, a);
-  cross_entropy_statistics(stream, a);
-  cross_entropy_gradient(stream, a);
+  if (holds_row(a.cols, sizeof(T)) && bytes <= cuda::shared_memory_limit())
+    launch_rows(stream, held_kernel<T>, threads, bytes, a);
+  else
+    launch_rows(stream, wide_kernel<T>, kWideThreads, shared_of_sums(kWideThreads), a);
 }
 template <class T>
 void cross_entropy_combine(cuda::Stream& stream, const CombineArgs<T>& a) {

@@ -70,6 +70,7 @@ struct AddBias {
 // Partial sums of a block of rows over a strip of 256 columns: a pack a lane, every eighth row a
 // warp.
 constexpr int kStrip = static_cast<int>(kColumnStrip), kRowGroups = kThreads / kWarp;
+constexpr int kTogether = 4;  // rows that a thread loads at once
 static_assert(kRowGroups == kPack && kStrip == kWarp * kPack);
 
 template <class T>
@@ -86,8 +87,19 @@ __global__ void __launch_bounds__(kThreads)
   W sum[kPack] = {};
   if (c < a.cols) {
     const Part part = part_of(c, a.cols);
-    for (std::int64_t r = begin + group; r < end; r += kRowGroups) {
-      const auto x = load_pack(a.x + r * a.stride + c, part);
+    std::int64_t r = begin + group;
+    const auto row = [&](std::int64_t k) { return a.x + (r + k * kRowGroups) * a.stride + c; };
+    if (part.full() && misalignment(a.x) == 0 && a.stride % kVector<T> == 0)
+      for (; r + (kTogether - 1) * kRowGroups < end; r += kTogether * kRowGroups) {
+        Eight<T> x[kTogether];
+        TFM_UNROLL
+        for (int k = 0; k < kTogether; ++k) x[k] = load_pack(row(k), Whole{});
+        TFM_UNROLL
+        for (int k = 0; k < kTogether; ++k)
+          for (int i = 0; i < kPack; ++i) sum[i] += x[k][i];
+      }
+    for (; r < end; r += kRowGroups) {
+      const auto x = load_pack(row(0), part);
       TFM_UNROLL
       for (int i = 0; i < kPack; ++i) sum[i] += x[i];
     }
