@@ -68,15 +68,16 @@ void time(cuda::Stream& stream, const Shape& s) {
   const double pairs = static_cast<double>(s.batch * s.heads * s.length) *
                        static_cast<double>(s.causal ? s.length + 1 : 2 * s.length) / 2,
                forward = 4 * pairs * static_cast<double>(s.size);
-  print("own", s, forward,
-        cuda::milliseconds(stream, [&] { return own_attention(stream, a), true; }));
+  const auto milliseconds = [&](auto&& run) {
+    return cuda::milliseconds(stream, 1, [&](std::size_t) { return run(); })[0];
+  };
+  print("own", s, forward, milliseconds([&] { return own_attention(stream, a), true; }));
   print("own backward", s, 2.5 * forward,
-        cuda::milliseconds(stream, [&] { return own_attention(stream, g), true; }));
+        milliseconds([&] { return own_attention(stream, g), true; }));
 #ifdef TFM_CUDNN
-  print("cuDNN", s, forward,
-        cuda::milliseconds(stream, [&] { return cudnn_attention(stream, a); }));
+  print("cuDNN", s, forward, milliseconds([&] { return cudnn_attention(stream, a); }));
   print("cuDNN backward", s, 2.5 * forward,
-        cuda::milliseconds(stream, [&] { return cudnn_attention(stream, g); }));
+        milliseconds([&] { return cudnn_attention(stream, g); }));
 #endif
 }
 

@@ -1,8 +1,9 @@
 #include "device/cuda/blas.h"
 
+#include <algorithm>
 #include <bit>
-#include <limits>
 #include <optional>
+#include <vector>
 
 #include "core/error.h"
 #include "device/cuda/measure.h"
@@ -12,10 +13,10 @@
 namespace tfm::cuda {
 namespace {
 
-constexpr std::int64_t kWorkspace = std::int64_t{32} << 20;
+// Two tiles of sums for each multiprocessor of the largest GPUs, which 32 MiB do not hold.
+constexpr std::int64_t kWorkspace = std::int64_t{64} << 20;
 // The heuristics' first proposals are mostly, not always the fastest.
 constexpr int kCandidates = 32;
-constexpr float kHopeless = 1.5f;  // times the fastest so far
 
 void check(cublasStatus_t status, std::source_location at = std::source_location::current()) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -144,9 +145,11 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
       static_cast<std::uint32_t>(p.align_c));
   set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
       static_cast<std::uint32_t>(p.align_c));
-  // Split-K keeps partial sums in the compute type, never in 16 bits.
+  // Split-K never keeps partial sums in 16 bits. Sums in place are made one after the other.
+  const bool halves = p.product == CUDA_R_16BF || p.product == CUDA_R_16F;
   set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+      static_cast<std::uint32_t>(halves || !measured ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                                     : CUBLASLT_REDUCTION_SCHEME_MASK));
   cublasLtMatmulHeuristicResult_t results[kCandidates];
   int found = 0;
   const cublasStatus_t status =
@@ -171,15 +174,12 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
       plan.chosen = true;
       return;
     }
-  float shortest = std::numeric_limits<float>::infinity();
-  for (int i = 0; i < found; ++i) {
-    const auto runs = [&] {
-      return results[i].state == CUBLAS_STATUS_SUCCESS &&
-             start(plan, results[i].algo, o) == CUBLAS_STATUS_SUCCESS;
-    };
-    if (const float ms = milliseconds(stream_, runs, kHopeless * shortest); ms < shortest)
-      shortest = ms, plan.algorithm = results[i].algo;
-  }
+  const std::vector<float> times =
+      milliseconds(stream_, static_cast<std::size_t>(found), [&](std::size_t i) {
+        return results[i].state == CUBLAS_STATUS_SUCCESS &&
+               start(plan, results[i].algo, o) == CUBLAS_STATUS_SUCCESS;
+      });
+  plan.algorithm = results[std::min_element(times.begin(), times.end()) - times.begin()].algo;
   plan.chosen = true;
   const auto agreed = file_.add(key, std::bit_cast<Algorithm>(plan.algorithm));
   if (!agreed || !adopt(plan, *agreed))

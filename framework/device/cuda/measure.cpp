@@ -9,6 +9,17 @@
 #include "device/memory.h"
 
 namespace tfm::cuda {
+namespace {
+
+struct StopWatch {
+  cudaEvent_t before = nullptr, after = nullptr;
+  StopWatch() { check(cudaEventCreate(&before)), check(cudaEventCreate(&after)); }
+  ~StopWatch() { cudaEventDestroy(before), cudaEventDestroy(after); }
+  StopWatch(const StopWatch&) = delete;
+  StopWatch& operator=(const StopWatch&) = delete;
+};
+
+}  // namespace
 
 std::filesystem::path algorithm_path(const std::filesystem::path& folder,
                                      const std::string& library, int device) {
@@ -21,26 +32,28 @@ std::filesystem::path algorithm_path(const std::filesystem::path& folder,
   return folder / (library + "-" + name + ".txt");
 }
 
-float milliseconds(Stream& stream, const std::function<bool()>& start, float hopeless) {
-  constexpr int kRuns = 3;
-  constexpr float kNever = std::numeric_limits<float>::infinity();
-  float shortest = kNever;
-  bool runs = start();
-  cudaEvent_t before, after;
-  check(cudaEventCreate(&before));
-  check(cudaEventCreate(&after));
-  for (int run = 0; runs && run < kRuns && (run == 0 || shortest <= hopeless); ++run) {
-    check(cudaEventRecord(before, stream.get()));
-    runs = start();
-    check(cudaEventRecord(after, stream.get()));
-    check(cudaEventSynchronize(after));
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, before, after));
-    shortest = std::min(shortest, ms);
+std::vector<float> milliseconds(Stream& stream, std::size_t ways,
+                                const std::function<bool(std::size_t)>& start) {
+  constexpr int kRounds = 3;
+  constexpr float kHopeless = 1.5f, kNever = std::numeric_limits<float>::infinity();
+  const StopWatch watch;
+  std::vector<float> shortest(ways, kNever);
+  std::vector<bool> runs(ways, true);
+  for (int round = 0; round < kRounds; ++round) {
+    const float best = *std::min_element(shortest.begin(), shortest.end());
+    for (std::size_t i = 0; i < ways; ++i) {
+      if (round == 0) runs[i] = start(i);
+      if (!runs[i] || (round == kRounds - 1 && shortest[i] > kHopeless * best)) continue;
+      check(cudaEventRecord(watch.before, stream.get()));
+      runs[i] = start(i);
+      check(cudaEventRecord(watch.after, stream.get()));
+      check(cudaEventSynchronize(watch.after));
+      float ms = 0;
+      check(cudaEventElapsedTime(&ms, watch.before, watch.after));
+      shortest[i] = runs[i] ? std::min(shortest[i], ms) : kNever;
+    }
   }
-  cudaEventDestroy(before);
-  cudaEventDestroy(after);
-  return runs ? shortest : kNever;
+  return shortest;
 }
 
 Choices::Choices(Stream& stream, const std::string& library, const std::filesystem::path& folder)
@@ -55,11 +68,11 @@ int Choices::fastest(const std::string& key, std::initializer_list<std::function
   if (const auto known = file_.find(key)) return of_file(*known);
   if (stream_.capturing()) return 0;
   Algorithm fastest{};
-  float shortest = std::numeric_limits<float>::infinity();
   try {
-    for (std::uint64_t i = 0; i < ways.size(); ++i)
-      if (const float ms = milliseconds(stream_, ways.begin()[i]); ms < shortest)
-        shortest = ms, fastest[0] = i;
+    const std::vector<float> times =
+        milliseconds(stream_, ways.size(), [&](std::size_t i) { return ways.begin()[i](); });
+    fastest[0] =
+        static_cast<std::uint64_t>(std::min_element(times.begin(), times.end()) - times.begin());
   } catch (const device::OutOfMemory& e) {
     std::fprintf(stderr, "warning: algorithms are not timed, the default is used: %s\n", e.what());
     return known_[key] = 0;

@@ -2,9 +2,9 @@
 // Picks the fastest of several equivalent algorithms by timing them.
 #include <functional>
 #include <initializer_list>
-#include <limits>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "device/cuda/algorithm_file.h"
 
@@ -16,11 +16,12 @@ class Stream;
 std::filesystem::path algorithm_path(const std::filesystem::path& folder,
                                      const std::string& library, int device);
 
-// Time of the fastest of three runs of the work that `start` enqueues on the stream, after one
-// warm-up run; infinity if `start` returns false. If the first run takes longer than `hopeless`,
-// the others are left out.
-float milliseconds(Stream& stream, const std::function<bool()>& start,
-                   float hopeless = std::numeric_limits<float>::infinity());
+// The shortest time of each of `ways` to do some work; start(i) enqueues it on the stream, and
+// returns false where it cannot, which takes infinitely long. All run in turn, since a GPU that
+// grows hot grows slow: three times, of which the first is not timed, and once more those that took
+// less than 1.5 times as long as the fastest.
+std::vector<float> milliseconds(Stream& stream, std::size_t ways,
+                                const std::function<bool(std::size_t)>& start);
 
 class Choices {
  public:
