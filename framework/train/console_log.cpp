@@ -55,7 +55,7 @@ class ConsoleLog final : public Observer {
     const StepResult& r = run.result;
     const telemetry::ProgressSample sample{
         run.step,  run.config.train.steps, r.loss,     r.grad_norm, run.lr, run.tokens_per_second(),
-        run.mfu(), peak_memory_bytes(),    run.seconds};
+        run.mfu(), peak_memory_bytes(run), run.seconds};
     if (run.logged()) say(progress_.line(sample));
     telemetry::set_live_line(live_.bar(sample));
   }

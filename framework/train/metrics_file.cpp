@@ -116,7 +116,7 @@ class MetricsFile final : public Observer {
               .add("step_seconds", run.seconds)
               .add("mfu", run.mfu().value_or(kUnknown))
               .add("loss_scale", r.loss_scale)
-              .add("peak_memory_bytes", peak_memory_bytes())
+              .add("peak_memory_bytes", peak_memory_bytes(run))
               .add_json("phases", phases_json(run.phases)));
   }
 

@@ -31,7 +31,8 @@ double TrainingRun::file_timeout() const {
                          static_cast<double>(engine.model().parameters().total_elements());
 }
 
-std::int64_t peak_memory_bytes() {
+std::int64_t peak_memory_bytes(const TrainingRun& run) {
+  if (run.config.device == config::DeviceKind::cuda) return run.engine.arena_high_water();
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;

@@ -120,7 +120,8 @@ class Observer {
   virtual void at_end(TrainingRun&) {}  // not if an error ends the run
 };
 
-std::int64_t peak_memory_bytes();   // of this process
+// Of the process; on a GPU of the device memory that the plan lists.
+std::int64_t peak_memory_bytes(const TrainingRun& run);
 void say(const std::string& text);  // prints on standard output at once; for rank 0
 void warn(const std::string& text);
 

@@ -39,11 +39,7 @@ DeviceChoice choose_device(const config::Config& config, const std::vector<RankG
     if (r.gpus > 0) idle[r.host] = r.gpus;
   if (idle.empty()) return {};
   const std::string why = obstacle(ranks);
-  if (why.empty())
-    return {config::DeviceKind::cuda,
-            "device is auto, which is a GPU for each rank here; the GPU code of this version is "
-            "tested by emulation and has not run on a GPU yet: check it with tfm-verify --as-run, "
-            "or set device=cpu"};
+  if (why.empty()) return {config::DeviceKind::cuda, ""};
   int gpus = 0;
   for (const auto& [host, n] : idle) gpus += n;
   return {config::DeviceKind::cpu, "device is auto, which is the CPU here, and " +
