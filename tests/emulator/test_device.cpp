@@ -89,7 +89,7 @@ void expect_products() {
                                 {ta, tb, 9, 517, 6, 3, 1, 0, true},     // 16 bits end unaligned
                                 {ta, tb, 523, 8, 6, 5, 2, 0.5, false},
                                 {ta, tb, 16, 8, 521, 7, 0.5, 1, false},
-                                {ta, tb, 515, 8, 513, 5, 0.1, 0.5, false}}) {
+                                {ta, tb, 515, 8, 515, 5, 0.1, 0.5, false}}) {  // in four
         if (sizeof(T) == 2 && (c.k == 0 || (c.bias && sizeof(C) == 4))) continue;
         SCOPED_TRACE(testing::Message()
                      << ta << tb << " m " << c.m << " k " << c.k << " bias " << c.bias);
