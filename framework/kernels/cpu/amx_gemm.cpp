@@ -16,13 +16,14 @@ namespace tfm::kernels {
 namespace {
 
 #ifdef __x86_64__
-// A block of C is 2 x 2 tiles. Of its factors, kInner terms at a time stay in the first-level cache
-// for kGroup blocks; a band's left factor of at most kDepth terms, kBandElements, in the second.
+// A block of C is 2 x 2 tiles. One factor is kept: a band of its rows or columns, packed, stays in
+// the second-level cache, at most kDepth terms and kBandElements elements of it. The other one
+// passes: 32 columns or rows and kInner terms of it at a time are packed into the first-level cache
+// and multiplied with the whole band.
 constexpr std::int64_t kTile = 16, kTerms = 32, kTileElements = kTile * kTerms, kBlock = 2 * kTile,
-                       kSums = kBlock * kBlock, kInner = 384, kGroup = 4, kDepth = 1024,
+                       kSums = kBlock * kBlock, kInner = 256, kDepth = 1024, kBand = 1024,
                        kBandElements = 640 << 10;
-constexpr std::int64_t kColumns = 64;       // of the right factor, packed at once
-constexpr std::int64_t kStrip = 1024;       // columns whose sums are kept from depth to depth
+constexpr std::int64_t kStrip = 1024;       // of the passing factor, whose sums last over depths
 constexpr std::int64_t kCached = 16 << 20;  // bytes of a 16-bit C that caches may keep
 
 // A matrix of indices (rows of the left factor, columns of the right one) and terms.
@@ -67,23 +68,20 @@ TFM_AMX_TARGET inline void pack_tile(const Factor& f, const bf16* from, std::int
   for (int i = 0; i < 16; ++i) _mm512_store_si512(to + i * kTerms, r[i]);
 }
 
-// Asks for the lines of `rows` rows.
-inline void prefetch(const bf16* row, std::int64_t stride, std::int64_t rows) {
-  for (std::int64_t r = 0; r < rows; ++r) __builtin_prefetch(row + r * stride);
-}
+// Indices [begin, end) and terms [first, last) of a factor.
+struct Slab {
+  const Factor& factor;
+  std::int64_t begin, end, first, last;
+};
 
-// [block of 32 indices][32 terms][2 tiles]: indices [begin, end), terms [term, term + depth).
-TFM_AMX_TARGET void pack(const Factor& f, std::int64_t begin, std::int64_t end, std::int64_t term,
-                         std::int64_t depth, bool paired, bf16* to) {
-  const std::int64_t steps = ceil_div(depth, kTerms), tiles = ceil_div(end - begin, kBlock) * 2;
+// To [block of 32 indices][32 terms][2 tiles].
+TFM_AMX_TARGET void pack(const Slab& s, bool paired, bf16* to) {
+  const Factor& f = s.factor;
+  const std::int64_t steps = ceil_div(s.last - s.first, kTerms),
+                     tiles = ceil_div(s.end - s.begin, kBlock) * 2;
   const auto tile = [&](std::int64_t t, std::int64_t k) TFM_AMX_TARGET {
-    const std::int64_t index = begin + t * kTile;
-    const bf16* from = f.at(index, term + k * kTerms);
-    if (f.along_terms && index + 2 * kTile <= end)
-      prefetch(from + kTile * f.stride, f.stride, kTile);
-    else if (!f.along_terms && t % 2 == 0 && (k + 2) * kTerms <= depth)
-      prefetch(from + kTerms * f.stride, f.stride, kTerms);
-    pack_tile(f, from, end - index, depth - k * kTerms, paired,
+    const std::int64_t index = s.begin + t * kTile, term = s.first + k * kTerms;
+    pack_tile(f, f.at(index, term), s.end - index, s.last - term, paired,
               to + ((t / 2 * steps + k) * 2 + t % 2) * kTileElements);
   };
   if (f.along_terms)
@@ -93,6 +91,30 @@ TFM_AMX_TARGET void pack(const Factor& f, std::int64_t begin, std::int64_t end, 
     for (std::int64_t k = 0; k < steps; ++k)
       for (std::int64_t t = 0; t < tiles; ++t) tile(t, k);
 }
+
+// Brings a slab into the second-level cache, in `parts` parts.
+class Prefetch {
+ public:
+  Prefetch(const Slab& s, std::int64_t parts)
+      : row_(s.factor.at(s.begin, s.first)),
+        stride_(s.factor.stride),
+        rows_(s.factor.along_terms ? s.end - s.begin : s.last - s.first),
+        width_(s.factor.along_terms ? s.last - s.first : s.end - s.begin),
+        lines_(ceil_div(rows_ * ceil_div(width_, kLine), parts)) {}
+
+  void part() {
+    for (std::int64_t i = 0; i < lines_ && rows_ > 0; ++i) {
+      __builtin_prefetch(row_ + at_, 0, 2);
+      at_ += kLine;
+      if (at_ >= width_) at_ = 0, row_ += stride_, --rows_;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 32;  // elements
+  const bf16* row_;
+  std::int64_t stride_, rows_, width_, lines_, at_ = 0;
+};
 
 // sums (2 x 2 tiles) = or += the products of `steps` pairs of packed tiles.
 TFM_AMX_TARGET inline void multiply(const bf16* a, const bf16* b, std::int64_t steps, float* sums,
@@ -193,102 +215,116 @@ TFM_AMX_TARGET void finish(const GemmArgs<bf16, C>& g, const float* sums, std::i
   }
 }
 
-// Rows and columns of C that one thread computes.
-struct Part {
-  std::int64_t row, row_end, column, column_end;
+// Rows or columns of C.
+struct Range {
+  std::int64_t begin, end;
+  std::int64_t size() const { return end - begin; }
 };
 
-// Computes a part of C in the calling thread: bands of rows whose packed left factor stays in the
-// second-level cache, strips of columns, depths of terms.
+// How a thread computes m rows and n columns: which factor is kept, and in what parts.
+struct Order {
+  std::int64_t m, n, k;
+  std::int64_t depths = ceil_div(k, kDepth), depth = round_up(ceil_div(k, depths), kTerms),
+               most = std::clamp(kBandElements / depth, kBlock, kBand) / kBlock * kBlock;
+  bool keeps_columns = packed(n, m) < packed(m, n);
+  std::int64_t kept = keeps_columns ? n : m, passing = keeps_columns ? m : n,
+               band = round_up(ceil_div(kept, ceil_div(kept, most)), kBlock),
+               strip = depths > 1 ? std::min(kStrip, round_up(passing, kBlock)) : passing;
+
+  // Rows and columns that are packed, some more than once.
+  std::int64_t packed(std::int64_t kept_factor, std::int64_t passing_factor) const {
+    return kept_factor * (depths > 1 ? ceil_div(passing_factor, kStrip) : 1) +
+           passing_factor * ceil_div(kept_factor, most);
+  }
+  // Packing an element counts as 80 terms.
+  std::int64_t work() const { return m * n + 80 * packed(kept, passing); }
+};
+
+// Computes a part of C in the calling thread.
 template <class C>
 class PartOfProduct {
  public:
-  PartOfProduct(const GemmArgs<bf16, C>& g, const Part& part)
+  PartOfProduct(const GemmArgs<bf16, C>& g, Range rows, Range columns)
       : g_(g),
-        part_(part),
-        depths_(ceil_div(g.k, kDepth)),
-        depth_(round_up(ceil_div(g.k, depths_), kTerms)),
-        band_(band()),
-        strip_(
-            std::min(depths_ > 1 ? kStrip : g.n, round_up(part.column_end - part.column, kBlock))),
-        a_(scratch<bf16, struct PackedA>(band_ * depth_)),
-        b_(scratch<bf16, struct PackedB>(kColumns * depth_)),
-        sums_(scratch<float, struct Sums>(depths_ > 1 ? band_ * round_up(strip_, kBlock)
-                                                      : kGroup * kSums)) {}
+        order_{rows.size(), columns.size(), g.k},
+        kept_range_(order_.keeps_columns ? columns : rows),
+        passing_range_(order_.keeps_columns ? rows : columns),
+        kept_(scratch<bf16, struct Kept>(order_.band * order_.depth)),
+        passing_(scratch<bf16, struct Passing>(kBlock * kInner)),
+        sums_(scratch<float, struct Sums>(order_.band *
+                                          (order_.depths > 1 ? order_.strip : kBlock))) {}
 
   TFM_AMX_TARGET void compute() const {
     const AmxTiles tiles;
-    for (std::int64_t row = part_.row; row < part_.row_end; row += band_)
-      for (std::int64_t column = part_.column; column < part_.column_end; column += strip_)
-        for (std::int64_t d = 0; d < depths_; ++d)
-          compute_strip({row, std::min(part_.row_end, row + band_), column,
-                         std::min(part_.column_end, column + strip_)},
-                        d);
+    const std::int64_t band = order_.band, strip = order_.strip;
+    for (std::int64_t i = kept_range_.begin; i < kept_range_.end; i += band)
+      for (std::int64_t j = passing_range_.begin; j < passing_range_.end; j += strip)
+        for (std::int64_t d = 0; d < order_.depths; ++d)
+          compute_strip({i, std::min(kept_range_.end, i + band)},
+                        {j, std::min(passing_range_.end, j + strip)}, d);
     _mm_sfence();  // orders streamed results before whatever tells another rank that they are there
   }
 
  private:
-  std::int64_t band() const {
-    const std::int64_t most = std::max(kBandElements / depth_ / kBlock, std::int64_t{1}) * kBlock,
-                       rows = part_.row_end - part_.row;
-    return round_up(ceil_div(rows, ceil_div(rows, most)), kBlock);
-  }
-
-  TFM_AMX_TARGET void compute_strip(const Part& p, std::int64_t d) const {
+  TFM_AMX_TARGET void compute_strip(Range kept, Range passing, std::int64_t d) const {
+    const bool columns = order_.keeps_columns;
     const Factor left{g_.a, g_.lda, !g_.transpose_a}, right{g_.b, g_.ldb, g_.transpose_b};
-    const std::int64_t terms = std::min(depth_, g_.k - d * depth_), steps = ceil_div(terms, kTerms);
-    pack(left, p.row, p.row_end, d * depth_, terms, false, a_);
-    for (std::int64_t column = p.column; column < p.column_end; column += kColumns) {
-      const std::int64_t end = std::min(p.column_end, column + kColumns);
-      pack(right, column, end, d * depth_, terms, true, b_);
-      for (std::int64_t j = column; j < end; j += kBlock)
-        compute_panel(p, d, j, b_ + (j - column) * steps * kTerms, steps);
+    const std::int64_t first = d * order_.depth, last = std::min(g_.k, first + order_.depth),
+                       chunks = ceil_div(last - first, kInner),
+                       all_chunks = ceil_div(passing.size(), kBlock) * chunks;
+    const auto chunk = [&](std::int64_t c) {
+      const std::int64_t begin = std::min(passing.end, passing.begin + c / chunks * kBlock),
+                         term = first + c % chunks * kInner;
+      return Slab{columns ? left : right, begin, std::min(passing.end, begin + kBlock), term,
+                  std::min(last, term + kInner)};
+    };
+    pack({columns ? right : left, kept.begin, kept.end, first, last}, columns, kept_);
+    for (std::int64_t c = 0; c < all_chunks; ++c) {
+      const Slab slab = chunk(c);
+      pack(slab, !columns, passing_);
+      float* sums = sums_ + (order_.depths > 1 ? c / chunks * kBlock * order_.band : 0);
+      multiply_chunk(kept, slab, first, last, sums, chunk(c + 1));
     }
   }
 
-  // The band's rows of the block of columns `column`, for which `b` is packed.
-  TFM_AMX_TARGET void compute_panel(const Part& p, std::int64_t d, std::int64_t column,
-                                    const bf16* b, std::int64_t steps) const {
-    constexpr std::int64_t kSteps = kInner / kTerms, kStep = kBlock * kTerms;
-    const bool last = d + 1 == depths_;
-    const std::int64_t blocks = ceil_div(p.row_end - p.row, kBlock);
-    for (std::int64_t group = 0; group < blocks; group += kGroup) {
-      const std::int64_t end = std::min(blocks, group + kGroup);
-      const auto sums = [&](std::int64_t i) {
-        return depths_ > 1 ? sums_ + (column - p.column) * band_ + i * kSums
-                           : sums_ + (i - group) * kSums;
-      };
-      for (std::int64_t k = 0; k < steps; k += kSteps)
-        for (std::int64_t i = group; i < end; ++i) {
-          if (last && k == 0 && !streamed_) expect(g_, p.row + i * kBlock, column);
-          multiply(a_ + (i * steps + k) * kStep, b + k * kStep, std::min(kSteps, steps - k),
-                   sums(i), d > 0 || k > 0);
-        }
-      for (std::int64_t i = group; last && i < end; ++i)
-        finish(g_, sums(i), p.row + i * kBlock, column, streamed_);
+  // The kept band times the packed slab of the passing factor; both have terms of [first, last).
+  TFM_AMX_TARGET void multiply_chunk(Range kept, const Slab& slab, std::int64_t first,
+                                     std::int64_t last, float* sums, const Slab& next) const {
+    const bool columns = order_.keeps_columns, begins = slab.first == first,
+               ends = slab.last == g_.k;
+    const std::int64_t blocks = ceil_div(kept.size(), kBlock),
+                       all_steps = ceil_div(last - first, kTerms),
+                       steps = ceil_div(slab.last - slab.first, kTerms);
+    Prefetch prefetch(next, blocks);
+    const bf16* band = kept_ + (slab.first - first) * kBlock;
+    for (std::int64_t i = 0; i < blocks; ++i, band += all_steps * kTerms * kBlock, sums += kSums) {
+      const std::int64_t at = kept.begin + i * kBlock, row = columns ? slab.begin : at,
+                         column = columns ? at : slab.begin;
+      if (begins && last == g_.k && !streamed_) expect(g_, row, column);
+      prefetch.part();
+      multiply(columns ? passing_ : band, columns ? band : passing_, steps, sums, slab.first > 0);
+      if (ends) finish(g_, sums, row, column, streamed_);
     }
   }
 
   const GemmArgs<bf16, C>& g_;
-  const Part part_;
+  const Order order_;
+  const Range kept_range_, passing_range_;
   const bool streamed_ = streamed(g_);
-  const std::int64_t depths_, depth_, band_, strip_;
-  bf16 *a_, *b_;
+  bf16 *kept_, *passing_;
   float* sums_;
 };
 
 // Into how many parts threads divide the rows, and so the columns: with the least work for a
-// thread, packing an element counted as 80 terms.
+// thread.
 std::int64_t parts_of_rows(std::int64_t row_blocks, std::int64_t column_blocks, std::int64_t k,
                            std::int64_t threads) {
   std::int64_t best = 1, least = std::numeric_limits<std::int64_t>::max();
   for (std::int64_t parts = 1; parts <= threads; ++parts) {
     if (threads % parts) continue;
-    const std::int64_t m = ceil_div(row_blocks, parts) * kBlock,
-                       n = ceil_div(column_blocks, threads / parts) * kBlock,
-                       bands = ceil_div(m * std::min(k, kDepth), kBandElements),
-                       work = m * n + 80 * (m + n * bands);
-    if (work < least) least = work, best = parts;
+    const Order order{ceil_div(row_blocks, parts) * kBlock,
+                      ceil_div(column_blocks, threads / parts) * kBlock, k};
+    if (order.work() < least) least = order.work(), best = parts;
   }
   return best;
 }
@@ -322,11 +358,10 @@ void amx_gemm(cpu::Stream& stream, const GemmArgs<bf16, C>& g) {
       return blocks * i / parts * kBlock;
     };
     const std::int64_t i = t / across, j = t % across;
-    const Part part{begin(row_blocks, down, i), std::min(g.m, begin(row_blocks, down, i + 1)),
-                    begin(column_blocks, across, j),
-                    std::min(g.n, begin(column_blocks, across, j + 1))};
-    if (part.row < part.row_end && part.column < part.column_end)
-      PartOfProduct<C>(g, part).compute();
+    const Range rows{begin(row_blocks, down, i), std::min(g.m, begin(row_blocks, down, i + 1))},
+        columns{begin(column_blocks, across, j),
+                std::min(g.n, begin(column_blocks, across, j + 1))};
+    if (rows.size() > 0 && columns.size() > 0) PartOfProduct<C>(g, rows, columns).compute();
   });
 #else
   (void)stream, (void)g;

@@ -12,7 +12,8 @@ namespace tfm::kernels {
 template <class C>
 bool dot_gemm_takes(const GemmArgs<bf16, C>&);
 
-// As gemm(). Requires dot_gemm_takes() and multiplies_natively<bf16>().
+// As gemm(). Requires dot_gemm_takes() and multiplies_natively<bf16>(). With AMX, for which
+// amx_gemm() is there, bits depend on the number of threads.
 template <class C>
 void dot_gemm(cpu::Stream&, const GemmArgs<bf16, C>&);
 
