@@ -76,6 +76,12 @@ bool on_tensor_cores(const AttentionArgs<T>& a) {
          whole_chunks(a.q, a.k, a.v, a.out);
 }
 
+template <class T>
+bool is_short(const AttentionArgs<T>& a) {
+  return std::max(a.queries, a.keys) <= kTensorRows && a.keys == a.all_keys() &&
+         a.head_size <= 128 && !a.bias;
+}
+
 // Real keys of each sequence; null where there is no padding.
 template <class T>
 class RealKeys {
@@ -121,6 +127,8 @@ void own_attention(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
   const std::int64_t rows = tensor ? gpu::kTensorRows : gpu::kPlainRows<T>,
                      tiles = ceil_div(a.queries, rows), distances = a.queries + a.keys - 1;
   const gpu::RealKeys<T> real(stream, a);
+  if constexpr (sizeof(T) == 2)
+    if (tensor && gpu::is_short(a)) return gpu::tensor_backward_short(stream, g, real);
   gpu::BackwardScratch<T> scratch{.real = real, .width = attention_diagonals(a.keys, rows)};
   const cuda::Scratch<Accum<T>> delta(stream, a.batch * a.heads * a.queries),
       base(stream, tensor ? a.batch * a.heads * a.queries : 0),

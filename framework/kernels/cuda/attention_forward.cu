@@ -1,25 +1,27 @@
-// Forward on tensor cores: a block owns 64 queries of one head, a warp 16 of them, and goes through
-// the keys with an online softmax (Milakov and Gimelshein 2018). Keys and values have two buffers
-// each: one is multiplied while the next tile arrives.
+// Forward on tensor cores: a block owns 64 queries of one head, or 32 of short sequences, a warp 16
+// of them, and goes through the keys with an online softmax (Milakov and Gimelshein 2018). Keys and
+// values have two buffers each: one is multiplied while the next tile arrives.
 #include "kernels/cuda/attention_tensor.h"
 
 namespace tfm::kernels::gpu {
 namespace {
 
-constexpr int kThreads = 128, kRows = kTensorRows;
-template <int D>
-constexpr int kKeys = D <= 128 ? 64 : 32;  // of a tile
+constexpr int kFew = 32;  // queries of a short sequence
+template <int Rows>
+constexpr int kThreads = 2 * Rows;
+template <int D, int Rows>
+constexpr int kKeys = D <= 128 ? Rows : 32;  // of a tile
 
-template <class T, int D>
+template <class T, int D, int Rows>
 struct Shared {
-  static constexpr int kTile = kKeys<D> * D, kWindow = kRows + kKeys<D>;
-  T* q = cuda::shared_memory<T>();                                               // (kRows, D)
-  T* k = q + kRows * D;                                                          // (2, kKeys, D)
+  static constexpr int kTile = kKeys<D, Rows> * D, kWindow = Rows + kKeys<D, Rows>;
+  T* q = cuda::shared_memory<T>();                                               // (Rows, D)
+  T* k = q + Rows * D;                                                           // (2, kKeys, D)
   T* v = k + 2 * kTile;                                                          // (2, kKeys, D)
   float* bias = reinterpret_cast<float*>(v + 2 * kTile);                         // (2, kWindow)
   std::int32_t* segments = reinterpret_cast<std::int32_t*>(bias + 2 * kWindow);  // (2, kKeys)
   static constexpr std::size_t bytes(bool added) {
-    return (kRows * D + 4 * kTile) * sizeof(T) + (added ? 2 * (kWindow + kKeys<D>)*4 : 0);
+    return (Rows * D + 4 * kTile) * sizeof(T) + (added ? 2 * (kWindow + kKeys<D, Rows>)*4 : 0);
   }
 };
 
@@ -65,31 +67,31 @@ __device__ void drop(float (&weight)[N][4], const Head<T>& head, int row, int co
       [&](int n, int e) { weight[n][e] = kept >> (4 * n + e) & 1 ? weight[n][e] : 0.0f; });
 }
 
-template <class T, int D, bool Added, bool Warpgroup>
-__global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
+template <class T, int D, int Rows, bool Added, bool Warpgroup>
+__global__ void __launch_bounds__(kThreads<Rows>, (D <= 64 ? 3 : 2) * kTensorRows / Rows)
     forward(const __grid_constant__ AttentionArgs<T> a, const std::int32_t* real) {
-  constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N;
-  const Shared<T, D> shared;
+  constexpr int N = kKeys<D, Rows>, kTile = N * D, kWindow = Rows + N;
+  const Shared<T, D, Rows> shared;
   const Head<T> head(a, real, blockIdx.z, blockIdx.y);
   const Mask& mask = head.mask;
   const LaneOf at;
   const LanePlace<D> lane;
-  const int first = tile_of_queries(a.causal) * kRows, size = static_cast<int>(a.head_size),
+  const int first = tile_of_queries(a.causal) * Rows, size = static_cast<int>(a.head_size),
             warp_row = threadIdx.x / 32 * 16, row = first + warp_row + at.g;
-  const int end = mask.keys_seen(std::min(first + kRows, mask.queries)), tiles = (end + N - 1) / N;
+  const int end = mask.keys_seen(std::min(first + Rows, mask.queries)), tiles = (end + N - 1) / N;
   float out[D / 8][4] = {};
   Softmax softmax;
   const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0,
                                    Added ? head.q_segment(row + 8) : 0};
   const float scale = a.scale * kLog2E;
-  Loader<T, D, N, kThreads> keys(a.k + head.kv_at(), a.kv_stride, 0, end, size),
+  Loader<T, D, N, kThreads<Rows>> keys(a.k + head.kv_at(), a.kv_stride, 0, end, size),
       values(a.v + head.kv_at(), a.kv_stride, 0, end, size);
   const auto load_keys = [&](int j) {
     if (j < tiles) {
       keys.start(shared.k + j % 2 * kTile);
       if constexpr (Added)
-        load_beside<kRows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head,
-                              first, j * N);
+        load_beside<Rows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head,
+                             first, j * N);
     }
     cuda::copy_async_commit();
   };
@@ -98,11 +100,11 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
     cuda::copy_async_commit();
   };
   if (tiles > 0)
-    Loader<T, D, kRows, kThreads>(a.q + head.q_at(), a.q_stride, first, mask.queries, size)
+    Loader<T, D, Rows, kThreads<Rows>>(a.q + head.q_at(), a.q_stride, first, mask.queries, size)
         .start(shared.q);
   load_keys(0);
   load_values(0);
-  LeftFactor<T, D, D <= 128> queries(shared.q, warp_row, lane);
+  LeftFactor<T, D, D <= 128, Rows> queries(shared.q, warp_row, lane);
   for (int j = 0; j < tiles; ++j) {
     load_keys(j + 1);
     cuda::copy_async_wait<2>();
@@ -111,7 +113,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
     if (j == 0) queries.read();
     float score[N / 8][4] = {};
     multiply_rows<T, D, N, Warpgroup>(score, queries, shared.k + j % 2 * kTile, lane);
-    const Beside beside{shared.bias + j % 2 * kWindow, j * N - first - (kRows - 1),
+    const Beside beside{shared.bias + j % 2 * kWindow, j * N - first - (Rows - 1),
                         shared.segments + j % 2 * N};
     to_scores<false, Added>(score, scale, mask, row, j * N + 2 * at.t,
                             mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N),
@@ -135,27 +137,35 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
       a.lse[head.lse_at() + t] = sum > 0 ? (softmax.max[half] + cuda::log2_approximate(sum)) * kLn2
                                          : -std::numeric_limits<float>::infinity();
   }
-  store_rows<T, D, D>(shared.q, out, factor, a.out + head.out_at() + first * a.out_stride,
-                      a.out_stride, warp_row, mask.queries - first, 0, size);
+  store_rows<T, D, D, Rows>(shared.q, out, factor, a.out + head.out_at() + first * a.out_stride,
+                            a.out_stride, warp_row, mask.queries - first, 0, size);
 }
 
-template <class T, int D>
+template <class T, int D, int Rows>
 void launch(cuda::Stream& stream, const AttentionArgs<T>& a, const std::int32_t* real) {
-  const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, kRows)), static_cast<unsigned>(a.heads),
+  const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, Rows)), static_cast<unsigned>(a.heads),
                   static_cast<unsigned>(a.batch));
-  with_flag(has_added(a), [&]<bool Added>() {
-    with_warpgroup<D>(stream, [&]<bool Warpgroup>() {
-      cuda::launch(stream, forward<T, D, Added, Warpgroup>, grid, kThreads,
-                   Shared<T, D>::bytes(Added), a, real);
+  const auto with = [&]<bool Warpgroup>() {
+    with_flag(has_added(a), [&]<bool Added>() {
+      cuda::launch(stream, forward<T, D, Rows, Added, Warpgroup>, grid, kThreads<Rows>,
+                   Shared<T, D, Rows>::bytes(Added), a, real);
     });
-  });
+  };
+  if constexpr (Rows == kTensorRows)
+    with_warpgroup<D>(stream, with);
+  else
+    with.template operator()<false>();
 }
 
 }  // namespace
 
 template <class T>
 void tensor_forward(cuda::Stream& stream, const AttentionArgs<T>& a, const std::int32_t* real) {
-  with_head_size(a.head_size, [&]<int D>() { launch<T, D>(stream, a, real); });
+  with_head_size(a.head_size, [&]<int D>() {
+    if constexpr (D <= 128)
+      if (std::max(a.queries, a.keys) <= kFew) return launch<T, D, kFew>(stream, a, real);
+    launch<T, D, kTensorRows>(stream, a, real);
+  });
 }
 template void tensor_forward(cuda::Stream&, const AttentionArgs<bf16>&, const std::int32_t*);
 template void tensor_forward(cuda::Stream&, const AttentionArgs<f16>&, const std::int32_t*);

@@ -34,6 +34,11 @@ void tensor_backward_keys(cuda::Stream&, const AttentionBackwardArgs<T>&,
 template <class T>
 void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<T>&,
                              const BackwardScratch<T>&);
+// The gradients of queries, keys and values at once, of queries that see no other keys than these:
+// at most 64 of each, heads of at most 128 elements, no bias.
+template <class T>
+void tensor_backward_short(cuda::Stream&, const AttentionBackwardArgs<T>&,
+                           const std::int32_t* real);
 inline constexpr int kTensorRows = kAttentionTensorRows;
 // In ordinary arithmetic of Accum<T>, for all types and sizes.
 template <class T>

@@ -14,9 +14,9 @@ void with_warpgroup(cuda::Stream& stream, F&& f) {
   f.template operator()<false>();
 }
 
-// Rows [row, row + 16) of a tile of kTensorRows as the left factor of products. If Held, read()
-// loads them into registers; otherwise each product reads them.
-template <class T, int D, bool Held>
+// Rows [row, row + 16) of a tile of Rows as the left factor of products. If Held, read() loads them
+// into registers; otherwise each product reads them.
+template <class T, int D, bool Held, int Rows = kTensorRows>
 class LeftFactor {
  public:
   __device__ LeftFactor(const T* tile, int row, const LanePlace<D>& lane)
@@ -24,14 +24,14 @@ class LeftFactor {
   __device__ void read() {
     if constexpr (Held)
       TFM_UNROLL for (int k = 0; k < D / 16; ++k)
-          cuda::ldmatrix(held_[k], tile_ + further<D, kTensorRows>(place_, 2 * k));
+          cuda::ldmatrix(held_[k], tile_ + further<D, Rows>(place_, 2 * k));
   }
   // Columns [16 k, 16 k + 16).
   __device__ void part(int k, std::uint32_t (&to)[4]) const {
     if constexpr (Held)
       TFM_UNROLL for (int i = 0; i < 4; ++i) to[i] = held_[k][i];
     else
-      cuda::ldmatrix(to, tile_ + further<D, kTensorRows>(place_, 2 * k));
+      cuda::ldmatrix(to, tile_ + further<D, Rows>(place_, 2 * k));
   }
 
  private:
@@ -42,9 +42,9 @@ class LeftFactor {
 };
 
 // c (16, N) += a b^T, where b has N rows. Warpgroup: by warpgroup instructions.
-template <class T, int D, int N, bool Warpgroup, bool Held>
-__device__ void multiply_rows(float (&c)[N / 8][4], const LeftFactor<T, D, Held>& a, const T* b,
-                              const LanePlace<D>& lane) {
+template <class T, int D, int N, bool Warpgroup, bool Held, int Rows>
+__device__ void multiply_rows(float (&c)[N / 8][4], const LeftFactor<T, D, Held, Rows>& a,
+                              const T* b, const LanePlace<D>& lane) {
   if constexpr (Warpgroup) {
     std::uint32_t fa[D / 16][4];
     TFM_UNROLL for (int k = 0; k < D / 16; ++k) a.part(k, fa[k]);

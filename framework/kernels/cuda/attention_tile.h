@@ -82,15 +82,15 @@ class Loader {
 };
 
 // Stores c times factor[e / 2] as rows [row, row + 16) and columns [first, first + N) of `to`, by
-// way of the same elements of `tile` (kTensorRows rows), which only this warp still uses. Rows from
+// way of the same elements of `tile` (Rows rows), which only this warp still uses. Rows from
 // `end` on and columns from `size` on are not stored.
-template <class T, int D, int N>
+template <class T, int D, int N, int Rows = kTensorRows>
 __device__ void store_rows(T* tile, const float (&c)[N / 8][4], const float (&factor)[2], T* to,
                            std::int64_t stride, int row, int end, int first, int size) {
   const LaneOf at;
   TFM_UNROLL for (int n = 0; n < N / 8; ++n) {
     TFM_UNROLL for (int half = 0; half < 2; ++half) cuda::store(
-        tile + place<D, kTensorRows>(row + at.g + half * 8, first / 8 + n) + 2 * at.t,
+        tile + place<D, Rows>(row + at.g + half * 8, first / 8 + n) + 2 * at.t,
         cuda::pack2<T>(c[n][2 * half] * factor[half], c[n][2 * half + 1] * factor[half]));
   }
   cuda::warp_barrier();
@@ -99,7 +99,7 @@ __device__ void store_rows(T* tile, const float (&c)[N / 8][4], const float (&fa
     const int x = i * 32 + at.lane, r = row + x / kChunks, chunk = first / 8 + x % kChunks;
     if (r < end && chunk * 8 < size)
       cuda::store(to + r * stride + chunk * 8,
-                  cuda::load<cuda::Pack<T>>(tile + place<D, kTensorRows>(r, chunk)));
+                  cuda::load<cuda::Pack<T>>(tile + place<D, Rows>(r, chunk)));
   }
 }
 
