@@ -507,6 +507,51 @@ TYPED_TEST(DeviceAttention, PaddingIsCleared) {
       -INFINITY);
 }
 
+// Sequences of which a lane of a warp has a row, and of which it has several.
+TYPED_TEST(DeviceAttention, PaddingOfLongSequencesIsCleared) {
+  using T = TypeParam;
+  for (const auto& [queries, keys] : {std::pair{40, 600}, {700, 33}}) {
+    SCOPED_TRACE(testing::Message() << queries << " queries, " << keys << " keys");
+    constexpr std::int64_t kBatch = 3, kSize = 5, kReal[kBatch] = {1000, 29, 0};
+    Values numbers;
+    for (std::int64_t i = 0; i < kBatch * keys; ++i)
+      numbers.push_back(i % keys < kReal[i / keys] ? 0 : -1);
+    Buffer<std::int32_t> segments("segments", numbers);
+    Buffer<T> out("out", kBatch * queries * kSize), dq("dq", kBatch * queries * kSize),
+        dk("dk", kBatch * keys * kSize), dv("dv", kBatch * keys * kSize);
+    Buffer<Accum<T>> lse("lse", kBatch * queries);
+    const Values sevens(out.values().size() + dk.values().size(), 7);
+    out.assign(sevens), dq.assign(sevens), dk.assign(sevens), dv.assign(sevens), lse.assign(sevens);
+    kernels::AttentionBackwardArgs<T> g{.forward = {.batch = kBatch,
+                                                    .heads = 1,
+                                                    .kv_heads = 1,
+                                                    .queries = queries,
+                                                    .keys = keys,
+                                                    .head_size = kSize,
+                                                    .q_stride = kSize,
+                                                    .kv_stride = kSize,
+                                                    .out = out,
+                                                    .out_stride = kSize,
+                                                    .lse = lse,
+                                                    .k_segments = segments},
+                                        .dq = dq,
+                                        .dk = dk,
+                                        .dv = dv};
+    kernels::clear_padding(device_stream(), g.forward);
+    kernels::clear_padding(device_stream(), g);
+    const auto expect = [&](const Values& got, std::int64_t row_of_size, std::int64_t rows,
+                            bool of_keys, double to) {
+      for (std::int64_t i = 0; i < std::ssize(got); ++i) {
+        const std::int64_t row = i / row_of_size, real = kReal[row / rows];
+        ASSERT_EQ(got[i], (of_keys ? row % rows >= real : real == 0) ? to : 7) << i;
+      }
+    };
+    expect(out.values(), kSize, queries, false, 0), expect(dq.values(), kSize, queries, false, 0);
+    expect(dk.values(), kSize, keys, true, 0), expect(dv.values(), kSize, keys, true, 0);
+    expect(lse.values(), 1, queries, false, -INFINITY);
+  }
+}
+
 TEST(AttentionRefusals, NameWhatIsWrong) {
   kernels::AttentionArgs<float> a{
       .batch = 1, .heads = 3, .kv_heads = 2, .queries = 1, .keys = 1, .head_size = 1};

@@ -2,13 +2,11 @@
 #include <limits>
 
 #include "kernels/cuda/attention_padding.h"
-#include "kernels/cuda/block.h"
+#include "kernels/cuda/packs.h"
 
 namespace tfm::kernels {
 namespace gpu {
 namespace {
-
-constexpr int kThreads = 128;
 
 // keys[b]: up to the last one of sequence b that is not padding, at least `least`; their segments
 // are `stride` apart. queries, unless null, becomes `all`.
@@ -42,32 +40,52 @@ __device__ bool is_padding(const AttentionArgs<T>& a, std::int64_t b, std::int64
 }
 template <class T>
 __device__ void clear(T* row, std::int64_t width) {
-  for (std::int64_t i = threadIdx.x; i < width; i += kThreads) row[i] = T{};
+  constexpr Accum<T> kZeros[kPack] = {};
+  for (std::int64_t c = threadIdx.x % kWarp * kPack; c < width; c += kWarp * kPack)
+    store_pack(row + c, part_of(c, width), kZeros);
 }
 
-// A block for each query of each sequence.
+// The warps of a sequence take its rows in turn: padding, which is adjacent, is shared out. There
+// are as few as have a lane for each row, as mostly there is no padding.
+struct Warps {
+  std::int64_t own = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp,
+               all = static_cast<std::int64_t>(gridDim.x) * (kThreads / kWarp);
+};
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     clear_results(const __grid_constant__ AttentionArgs<T> a) {
-  const std::int64_t b = blockIdx.y, t = blockIdx.x;
+  const Warps warps;
+  const std::int64_t b = blockIdx.y;
   if (!is_padding(a, b, 0)) return;
-  clear(a.out + (b * a.queries + t) * a.out_stride, a.heads * a.head_size);
-  for (std::int64_t h = threadIdx.x; h < a.heads; h += kThreads)
-    a.lse[(b * a.heads + h) * a.queries + t] = -std::numeric_limits<Accum<T>>::infinity();
+  for (std::int64_t t = warps.own; t < a.queries; t += warps.all) {
+    clear(a.out + (b * a.queries + t) * a.out_stride, a.heads * a.head_size);
+    for (std::int64_t h = threadIdx.x % kWarp; h < a.heads; h += kWarp)
+      a.lse[(b * a.heads + h) * a.queries + t] = -std::numeric_limits<Accum<T>>::infinity();
+  }
 }
 
-// A block for each query and key of each sequence.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     clear_gradients(const __grid_constant__ AttentionBackwardArgs<T> g) {
   const AttentionArgs<T>& a = g.forward;
-  const std::int64_t b = blockIdx.y, row = blockIdx.x;
-  if (row < a.queries && is_padding(a, b, 0))
-    clear(g.dq + (b * a.queries + row) * a.q_stride, a.heads * a.head_size);
-  if (row >= a.keys || !is_padding(a, b, row)) return;
-  const std::int64_t at = (b * a.keys + row) * a.kv_stride;
-  clear(g.dk + at, a.kv_heads * a.head_size);
-  clear(g.dv + at, a.kv_heads * a.head_size);
+  const Warps warps;
+  const std::int64_t b = blockIdx.y, key = warps.own + threadIdx.x % kWarp * warps.all;
+  const unsigned padding = cuda::ballot(key < a.keys && is_padding(a, b, key));
+  for (int lane = 0; padding != 0 && lane < kWarp; ++lane)
+    if (padding >> lane & 1) {
+      const std::int64_t at = (b * a.keys + warps.own + lane * warps.all) * a.kv_stride;
+      clear(g.dk + at, a.kv_heads * a.head_size);
+      clear(g.dv + at, a.kv_heads * a.head_size);
+    }
+  if (is_padding(a, b, 0))
+    for (std::int64_t t = warps.own; t < a.queries; t += warps.all)
+      clear(g.dq + (b * a.queries + t) * a.q_stride, a.heads * a.head_size);
+}
+
+template <class T>
+dim3 grid(const AttentionArgs<T>& a, std::int64_t rows) {
+  return {static_cast<unsigned>(ceil_div(rows, kThreads)), static_cast<unsigned>(a.batch)};
 }
 
 }  // namespace
@@ -85,17 +103,12 @@ void count_real(cuda::Stream& stream, const AttentionArgs<T>& a, std::int32_t* q
 
 template <class T>
 void clear_padding(cuda::Stream& stream, const AttentionArgs<T>& a) {
-  cuda::launch(stream, gpu::clear_results<T>,
-               dim3(static_cast<unsigned>(a.queries), static_cast<unsigned>(a.batch)),
-               gpu::kThreads, 0, a);
+  cuda::launch(stream, gpu::clear_results<T>, gpu::grid(a, a.queries), kThreads, 0, a);
 }
 template <class T>
 void clear_padding(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
-  const AttentionArgs<T>& a = g.forward;
-  cuda::launch(
-      stream, gpu::clear_gradients<T>,
-      dim3(static_cast<unsigned>(std::max(a.queries, a.keys)), static_cast<unsigned>(a.batch)),
-      gpu::kThreads, 0, g);
+  cuda::launch(stream, gpu::clear_gradients<T>,
+               gpu::grid(g.forward, std::max(g.forward.queries, g.forward.keys)), kThreads, 0, g);
 }
 
 #define TFM_INSTANTIATE(T)                                                                        \
