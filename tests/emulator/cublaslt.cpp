@@ -17,9 +17,7 @@ struct FakeOperation {
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void *bias = nullptr, *aux = nullptr;
   std::int64_t aux_ld = 0;
-  bool of_gradient() const {
-    return epilogue == CUBLASLT_EPILOGUE_BGRADB || epilogue == CUBLASLT_EPILOGUE_DGELU;
-  }
+  bool of_gradient() const { return epilogue == CUBLASLT_EPILOGUE_DGELU; }
 };
 struct FakeLayout {
   cudaDataType_t type;
@@ -71,13 +69,6 @@ void multiply(const FakeOperation& o, W alpha, const T* a, const FakeLayout& la,
         sum *= gelu_derivative(static_cast<W>(static_cast<const C*>(o.aux)[i + j * o.aux_ld]));
       d[i + j * ld.ld] = static_cast<C>(sum);
     }
-  if (o.epilogue != CUBLASLT_EPILOGUE_BGRADB) return;
-  for (std::int64_t j = 0; j < static_cast<std::int64_t>(ld.cols); ++j) {
-    W sum = 0;
-    for (std::int64_t p = 0; p < k; ++p)
-      sum += static_cast<W>(o.b == CUBLAS_OP_N ? b[p + j * lb.ld] : b[j + p * lb.ld]);
-    static_cast<C*>(const_cast<void*>(o.bias))[j] = static_cast<C>(sum);
-  }
 }
 
 // Extents that belong together, in types that go together.
@@ -97,7 +88,6 @@ bool fits(const FakeOperation& o, const FakeLayout& a, const FakeLayout& b, cons
     if (is_double || (o.of_gradient() && runtime.epilogue_cost == 0)) return false;
     if (o.epilogue == CUBLASLT_EPILOGUE_BIAS)
       return runtime.bias_epilogue && o.bias && o.bias_type == a.type && c.type == a.type;
-    if (o.epilogue == CUBLASLT_EPILOGUE_BGRADB) return o.bias && o.bias_type == c.type;
     return o.aux && reinterpret_cast<std::uintptr_t>(o.aux) % 16 == 0 && o.aux_ld % 8 == 0 &&
            o.aux_ld >= static_cast<std::int64_t>(c.rows) && c.type == a.type;
   };
@@ -173,7 +163,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               int* found) {
   *found = 0;
   if (!fits(*o, *a, *b, *c)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  for (std::size_t i = 0; i < runtime.cost.size() && *found < wanted; ++i)
+  const std::size_t proposed =
+      runtime.cost.size() - (o->epilogue == CUBLASLT_EPILOGUE_BIAS ? runtime.unproposed : 0);
+  for (std::size_t i = 0; i < proposed && *found < wanted; ++i)
     results[(*found)++] = {{{i, 7}}, 1024, CUBLAS_STATUS_SUCCESS, 1, {}};
   return CUBLAS_STATUS_SUCCESS;
 }

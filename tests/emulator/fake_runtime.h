@@ -33,6 +33,7 @@ struct Runtime {
       0.75f;  // of a gradient: times that of the product alone; 0: no algorithm has that epilogue
   long gradient_epilogues = 0;            // products with one
   bool bias_epilogue = true;              // false: no algorithm has it
+  std::size_t unproposed = 0;             // of the last algorithms, for a product with a bias
   std::vector<std::uint64_t> algorithms;  // used by the products so far
   double product_flops = 0;               // of them, those that measure among them
 };

@@ -29,7 +29,7 @@ class DeviceRuntime : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
   std::filesystem::path file() const {
-    return folder_ / "tfm" / "cublaslt-130100-Block_emulator_1.txt";
+    return folder_ / "tfm" / "products-cublaslt-130100-Block_emulator_1.txt";
   }
   std::string text() const {
     std::ifstream in(file());
@@ -131,38 +131,30 @@ struct LinearGradientsCase {
         x("x", rounded<T>(random_values(rows * in, 2)));
     typename D::template Array<Accum<T>> dw("dw", out * in), db("db", out);
     dw.assign(random_values(out * in, 3)), db.assign(random_values(out, 4));
-    for (int time = 0; time < 2; ++time) {  // measured, then known
-      emulator::runtime.gradient_epilogues = 0;
+    for (int time = 0; time < 2; ++time)  // measured, then known
       kernels::linear_gradients(
           s, kernels::LinearGradientsArgs<T>{rows, in, out, scale, dy, x, dw, accumulate_dw, db,
                                              accumulate_db});
-    }
     return {{"dw", dw.values(), rounding<Accum<T>>(50)},
             {"db", db.values(), rounding<Accum<T>>(50)}};
   }
 };
-TEST_F(DeviceRuntime, BiasGradientsComeFromAnEpilogueWhereThatIsFaster) {
-  for (const float cost : {0.f, 0.5f, 2.f})
-    for (const LinearGradientsCase& c : {LinearGradientsCase{false, false, 1},
-                                         {true, false, 1},
-                                         {false, true, 1},
-                                         {true, true, 1},
-                                         {false, false, 0.5f}}) {
-      SCOPED_TRACE(testing::Message()
-                   << cost << " " << c.accumulate_dw << c.accumulate_db << " " << c.scale);
-      emulator::runtime.epilogue_cost = cost;
-      std::filesystem::remove_all(folder_);
-      const auto compare = [&]<class T>() {
-        cuda::Stream stream(0);
-        const Results want = c.run<OnCpu, T>(OnCpu::stream()), got = c.run<OnDevice, T>(stream);
-        for (std::size_t i = 0; i < want.size(); ++i)
-          expect_close(got[i].values, want[i].values, want[i].bound, want[i].name);
-        EXPECT_EQ(emulator::runtime.gradient_epilogues,
-                  cost == 0.5f && sizeof(T) < 8 && c.scale == 1 ? 1 : 0);
-      };
-      compare.operator()<float>(), compare.operator()<double>(), compare.operator()<bf16>(),
-          compare.operator()<f16>();
-    }
+TEST_F(DeviceRuntime, GradientsOfALinearLayer) {
+  for (const LinearGradientsCase& c : {LinearGradientsCase{false, false, 1},
+                                       {true, false, 1},
+                                       {false, true, 1},
+                                       {true, true, 1},
+                                       {false, false, 0.5f}}) {
+    SCOPED_TRACE(testing::Message() << c.accumulate_dw << c.accumulate_db << " " << c.scale);
+    const auto compare = [&]<class T>() {
+      cuda::Stream stream(0);
+      const Results want = c.run<OnCpu, T>(OnCpu::stream()), got = c.run<OnDevice, T>(stream);
+      for (std::size_t i = 0; i < want.size(); ++i)
+        expect_close(got[i].values, want[i].values, want[i].bound, want[i].name);
+    };
+    compare.operator()<float>(), compare.operator()<double>(), compare.operator()<bf16>(),
+        compare.operator()<f16>();
+  }
 }
 
 struct ActivationBackwardCase {
@@ -218,8 +210,9 @@ TEST_F(DeviceRuntime, ActivationGradientsComeFromAnEpilogueWhereThatIsFaster) {
     }
 }
 
-void multiply(cuda::Stream& stream, std::int64_t n, float beta = 0) {
-  Buffer<float> a("a", random_values(16, 1)), b("b", random_values(4 * n, 2)), c("c", 4 * n);
+void multiply(cuda::Stream& stream, std::int64_t n, float beta = 0, bool biased = false) {
+  Buffer<float> a("a", random_values(16, 1)), b("b", random_values(4 * n, 2)), c("c", 4 * n),
+      bias("bias", Values(n));
   c.assign(Values(4 * n, 1.0));
   kernels::gemm(stream, kernels::GemmArgs<float>{.m = 4,
                                                  .n = n,
@@ -230,7 +223,8 @@ void multiply(cuda::Stream& stream, std::int64_t n, float beta = 0) {
                                                  .ldb = n,
                                                  .beta = beta,
                                                  .c = c,
-                                                 .ldc = n});
+                                                 .ldc = n,
+                                                 .bias = biased ? &bias[0] : nullptr});
   const bool capturing = std::exchange(emulator::runtime.capturing, false);
   for (const auto& work : std::exchange(emulator::runtime.recorded, {})) work();
   emulator::runtime.capturing = capturing;
@@ -263,6 +257,16 @@ TEST_F(DeviceRuntime, FastestAlgorithmIsMeasuredOnceAndKept) {
   cuda::Stream next(0);
   multiply(next, 8);
   EXPECT_EQ(used, (std::vector<std::uint64_t>{1}));
+}
+
+TEST_F(DeviceRuntime, AlgorithmsOfThePlainProductAreTriedWithABias) {
+  emulator::runtime.unproposed = 2;
+  cuda::Stream stream(0);
+  multiply(stream, 8, 0, true);
+  EXPECT_EQ(emulator::runtime.algorithms.back(), 1u);
+  emulator::runtime.algorithms.clear();
+  multiply(stream, 8, 0, true);
+  EXPECT_EQ(emulator::runtime.algorithms, (std::vector<std::uint64_t>{1}));
 }
 
 TEST_F(DeviceRuntime, StreamsThatMeasureAtOnceAgree) {

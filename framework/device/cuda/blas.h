@@ -1,14 +1,16 @@
 #pragma once
 // Matrix products by cuBLASLt. The algorithm for a shape is the fastest of those that cuBLASLt's
-// heuristics propose. It is timed at the first product of that shape and kept in a file for other
-// ranks and later runs. The first proposal is used instead with Numerics::deterministic, during
-// graph capture, or if there is no memory for timing or the choice cannot be kept in the file.
+// heuristics propose for it, with a bias also of those without. It is timed at the first product of
+// that shape and kept in a file for other ranks and later runs. The first proposal is used instead
+// with Numerics::deterministic, during graph capture, or if there is no memory for timing or the
+// choice cannot be kept in the file.
 #include <cublasLt.h>
 
 #include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "device/cuda/algorithm_file.h"
 
@@ -18,11 +20,9 @@ class Stream;
 
 // Computation fused into a product, with one more operand, `extra`:
 //   bias           n elements of the factors' type, which are added to every row;
-//   bias_gradient  m elements of the product's type, to which the sums of op(A)'s rows are written
-//                  (CUBLASLT_EPILOGUE_BGRADB of the transposed product);
 //   gelu_gradient  the input of GELU (tanh), laid out as C: the product is multiplied by the
 //                  derivative of GELU there. Its start and rows are multiples of 16 bytes.
-enum class Epilogue { none, bias, bias_gradient, gelu_gradient };
+enum class Epilogue { none, bias, gelu_gradient };
 
 // Description of D (m,n) = alpha op(A) op(B) + beta C, row-major: all that the choice of an
 // algorithm depends on. Leading dimensions are in elements.
@@ -61,6 +61,9 @@ class Blas {
   };
   Plan& plan_of(const Product& p, const Operands& o);
   void choose(const Product& p, Plan& plan, Operands o);
+  // By the heuristics, the best first. None: plan.refused says why.
+  std::vector<cublasLtMatmulAlgo_t> proposals(const Product& p, Plan& plan);
+  bool accepts(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm);
   bool adopt(Plan& plan, const Algorithm& known);  // false if cuBLASLt rejects it
   cublasStatus_t attempt(const Product& p, const Operands& o);
   cublasStatus_t start(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o);
