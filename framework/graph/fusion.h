@@ -1,6 +1,6 @@
 #pragma once
-// Fusion of two adjacent steps into one kernel, so that the tensor between them need not pass
-// through memory. Each row of a table names the two ops, the phase, a condition and the function
+// Fusion of two adjacent steps into one kernel, so that the tensor between them passes through
+// memory less often. Each row of a table names the two ops, the phase, a condition and the function
 // that runs both. The planner looks up every pair of adjacent steps.
 #include <typeinfo>
 
@@ -15,6 +15,8 @@ struct Fusion {
   const std::type_info& first;
   const std::type_info& second;
   Phase phase;  // forward (includes recompute) or backward
+  // Whether the tensor is stored all the same, for other kernels of `second`.
+  bool stored;
   bool (*applies)(const Op& first, const Op& second);
   void (*run)(const Op& first, Exec& of_first, const Op& second, Exec& of_second);
 
@@ -31,8 +33,11 @@ bool always(const First&, const Second&) {
 
 template <class First, class Second, void (*run)(const First&, Exec&, const Second&, Exec&),
           bool (*applies)(const First&, const Second&) = always<First, Second>>
-Fusion fusion(Phase phase) {
-  return {typeid(First), typeid(Second), phase,
+Fusion fusion(Phase phase, bool stored = false) {
+  return {typeid(First),
+          typeid(Second),
+          phase,
+          stored,
           [](const Op& a, const Op& b) {
             return applies(static_cast<const First&>(a), static_cast<const Second&>(b));
           },

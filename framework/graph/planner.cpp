@@ -252,17 +252,20 @@ bool Planner::continues(std::size_t i) const {
   return alone && s.grad_in[0].buffer >= 0;
 }
 
-// Fuses pairs of adjacent steps. The second gets scratch memory that suffices for either.
+// Fuses pairs of adjacent steps, unless the second can hide the collective of the next pass. It
+// gets scratch memory that suffices for either.
 void Planner::fuse() {
-  for (std::size_t i = 1; i < program_.instructions_.size(); ++i) {
-    if (!continues(i)) continue;
-    Instruction& s = program_.instructions_[i];
-    const Op &before = *nodes_[program_.instructions_[i - 1].node].op, &op = *nodes_[s.node].op;
+  auto& steps = program_.instructions_;
+  for (std::size_t i = 1; i < steps.size(); ++i) {
+    if (!continues(i) || (i + 1 < steps.size() && has_time_beside(steps[i], steps[i + 1])))
+      continue;
+    Instruction& s = steps[i];
+    const Op &before = *nodes_[steps[i - 1].node].op, &op = *nodes_[s.node].op;
     const auto found = std::ranges::find_if(
         options_.fusions, [&](const Fusion& p) { return p.matches(before, op, s.phase); });
     if (found == options_.fusions.end()) continue;
     s.fusion = &*found;
-    if (const int first = program_.instructions_[i - 1].scratch; first >= 0 && s.scratch >= 0)
+    if (const int first = steps[i - 1].scratch; first >= 0 && s.scratch >= 0)
       program_.buffers_[s.scratch].bytes =
           std::max(program_.buffers_[s.scratch].bytes, program_.buffers_[first].bytes);
     else if (first >= 0)

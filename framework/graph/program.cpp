@@ -71,7 +71,8 @@ std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
   for (std::size_t k = read_on_the_way && !backward ? 1 : 0; k < s.in.size(); ++k)
     sum += touched(s.in[k], k);
   for (int b : s.out) sum += whole(b);
-  for (std::size_t k = read_on_the_way && backward ? 1 : 0; k < s.grad_out.size(); ++k)
+  for (std::size_t k = read_on_the_way && backward && !s.fusion->stored ? 1 : 0;
+       k < s.grad_out.size(); ++k)
     sum += whole(s.grad_out[k]) * (work.kernel_per_gradient ? work.kernels : 1);
   for (std::size_t k = kept_on_the_way ? 1 : 0; k < s.grad_in.size(); ++k) {
     const int b = s.grad_in[k].buffer;

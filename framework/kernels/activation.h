@@ -2,6 +2,7 @@
 // Activations of the feed-forward layer. GELU: Hendrycks & Gimpel 2016; gated forms: Shazeer 2020.
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "device/stream.h"
 
 namespace tfm::kernels {
@@ -27,14 +28,25 @@ struct ActivationBackwardArgs {
   T* dx = nullptr;        // shaped as x
   bool accumulate = false;
 };
+// With the sum of the rows of dx, as stored; not gated, dx is assigned.
+template <class T>
+struct ActivationBackwardSumArgs {
+  ActivationBackwardArgs<T> activation;
+  Accum<T>* sum = nullptr;  // (cols)
+  bool accumulate_sum = false;
+};
 
 template <class T>
 void activation(cpu::Stream&, const ActivationArgs<T>&);
 template <class T>
 void activation_backward(cpu::Stream&, const ActivationBackwardArgs<T>&);
 template <class T>
+void activation_backward_sum(cpu::Stream&, const ActivationBackwardSumArgs<T>&);
+template <class T>
 void activation(cuda::Stream&, const ActivationArgs<T>&);
 template <class T>
 void activation_backward(cuda::Stream&, const ActivationBackwardArgs<T>&);
+template <class T>
+void activation_backward_sum(cuda::Stream&, const ActivationBackwardSumArgs<T>&);
 
 }  // namespace tfm::kernels

@@ -35,6 +35,24 @@ bool is_plain_gelu_tanh(const Linear&, const Act& act) {
   return act.act == kernels::Activation::gelu_tanh && !act.gated;
 }
 
+// The gradient of an activation's input and, as its sum on the way, that of the bias which the
+// linear layer in front of it adds.
+void bias_gradient(const Act& act, graph::Exec& of_act, const Linear& linear,
+                   graph::Exec& of_linear) {
+  const graph::GradSlot db = of_linear.grad_in(Linear::bias);
+  with_float(of_act.grad_out(Act::y).dtype, [&]<class T>() {
+    device::on(of_act.stream(), [&](auto& s) {
+      kernels::activation_backward_sum(
+          s, kernels::ActivationBackwardSumArgs<T>{act.backward_args<T>(of_act),
+                                                   db.tensor.ptr<Accum<T>>(), db.accumulate});
+    });
+  });
+  linear.backward(of_linear, false);
+}
+bool is_plain_with_bias(const Act& act, const Linear& linear) {
+  return !act.gated && linear.has_bias;
+}
+
 }  // namespace
 
 std::span<const graph::Fusion> fusions() {
@@ -44,6 +62,7 @@ std::span<const graph::Fusion> fusions() {
       // Not in forward: what selective recomputation makes of the input again would differ from it
       // in its last bit.
       graph::fusion<Linear, Act, activation_backward, is_plain_gelu_tanh>(Phase::backward),
+      graph::fusion<Act, Linear, bias_gradient, is_plain_with_bias>(Phase::backward, true),
   };
   return table;
 }

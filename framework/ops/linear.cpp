@@ -21,22 +21,23 @@ void Linear::forward(graph::Exec& e) const {
   });
 }
 
-void Linear::backward(graph::Exec& e) const {
+void Linear::backward(graph::Exec& e, bool of_bias) const {
   if (e.grad_in(x))
     with_float(e.grad_out(y).dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) { kernels::gemm(s, input_gradient<T>(e)); });
     });
-  backward_of_parameters(e);
+  backward_of_parameters(e, of_bias);
 }
 
-void Linear::backward_of_parameters(graph::Exec& e) const {
+void Linear::backward_of_parameters(graph::Exec& e, bool of_bias) const {
   with_float(e.grad_out(y).dtype, [&]<class T>() {
     device::on(e.stream(), [&](auto& s) {
       if (graph::GradSlot dw = e.grad_in(weight), db = e.grad_in(bias); dw)
-        kernels::linear_gradients(s, kernels::LinearGradientsArgs<T>{
-                                         rows, in, out, Accum<T>(scale), e.grad_out(y).ptr<T>(),
-                                         e.in(x).ptr<T>(), dw.tensor.ptr<Accum<T>>(), dw.accumulate,
-                                         db ? db.tensor.ptr<Accum<T>>() : nullptr, db.accumulate});
+        kernels::linear_gradients(
+            s, kernels::LinearGradientsArgs<T>{
+                   rows, in, out, Accum<T>(scale), e.grad_out(y).ptr<T>(), e.in(x).ptr<T>(),
+                   dw.tensor.ptr<Accum<T>>(), dw.accumulate,
+                   db && of_bias ? db.tensor.ptr<Accum<T>>() : nullptr, db.accumulate});
     });
   });
 }

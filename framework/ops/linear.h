@@ -30,7 +30,9 @@ struct Linear final : graph::Op {
             .c = dx.tensor.ptr<T>(),
             .ldc = in};
   }
-  void backward_of_parameters(graph::Exec& e) const;
+  // of_bias false: something else computes the gradient of the bias.
+  void backward(graph::Exec& e, bool of_bias) const;
+  void backward_of_parameters(graph::Exec& e, bool of_bias = true) const;
 
   std::string_view kind() const override { return "linear"; }
   bool parameters_apart() const override { return true; }
@@ -47,7 +49,7 @@ struct Linear final : graph::Op {
                : 0;
   }
   void forward(graph::Exec& e) const override;
-  void backward(graph::Exec& e) const override;
+  void backward(graph::Exec& e) const override { backward(e, true); }
 };
 
 }  // namespace tfm::ops

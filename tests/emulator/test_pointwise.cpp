@@ -80,6 +80,61 @@ TYPED_TEST(DevicePointwise, ActivationsMatchTheirDefinition) {
     }
 }
 
+// The gradient and its column sums, in one call or in two.
+struct ActivationSumCase {
+  Activation kind;
+  std::int64_t rows, cols;
+  bool accumulate_sum = false;
+  int first = 0;
+
+  template <class D, class T>
+  Results run(bool apart) const {
+    const std::int64_t n = rows * cols;
+    typename D::template Array<T> x("x", rounded<T>(random_values(n + first, 5, 6))),
+        dy("dy", rounded<T>(random_values(n, 7))), dx("dx", n);
+    typename D::template Array<Accum<T>> sum("sum", cols);
+    sum.assign(random_values(cols, 9));
+    const kernels::ActivationBackwardArgs<T> a{rows, cols, kind, false, x + first, dy, dx};
+    if (apart) {
+      kernels::activation_backward(D::stream(), a);
+      kernels::column_sum(D::stream(),
+                          kernels::ColumnSumArgs<T>{rows, cols, cols, dx, sum, accumulate_sum});
+    } else {
+      kernels::activation_backward_sum(
+          D::stream(), kernels::ActivationBackwardSumArgs<T>{a, sum, accumulate_sum});
+    }
+    return {{"dx", dx.values(), rounding<T>(4)},
+            {"sum", sum.values(), rounding<T>(4 * std::sqrt(1.0 + rows))}};
+  }
+};
+
+template <class T>
+void expect_sums_on_the_way(const ActivationSumCase& c) {
+  SCOPED_TRACE(testing::Message() << "kind " << int(c.kind) << " rows " << c.rows << " cols "
+                                  << c.cols);
+  const Results together = expect_as_cpu([&]<class D>() { return c.run<D, T>(false); }),
+                apart = c.run<OnDevice, T>(true);
+  for (std::size_t i = 0; i < apart.size(); ++i)
+    EXPECT_TRUE(same_values(together[i].values, apart[i].values)) << apart[i].name;
+}
+
+TYPED_TEST(DevicePointwise, ActivationGradientsAreSummedOnTheWayWithTheSameBits) {
+  for (Activation kind : kKinds)
+    for (const ActivationSumCase& c : {ActivationSumCase{kind, 1, 1},
+                                       {kind, 0, 9, true},
+                                       {kind, 83, 13, true},
+                                       {kind, 131, 264},
+                                       {kind, 67, 24, true, 1}})
+      expect_sums_on_the_way<TypeParam>(c);
+}
+
+TYPED_TEST(DevicePointwise, DISABLED_ActivationSumsAtRealShapes) {
+  for (const ActivationSumCase& c : {ActivationSumCase{Activation::gelu, 4096, 768},
+                                     {Activation::relu, 1024, 3072, true},
+                                     {Activation::silu, 300, 14336}})
+    expect_sums_on_the_way<TypeParam>(c);
+}
+
 TEST(DeviceActivation, NotANumberStaysOne) {
   for (Activation kind : kKinds) {
     Buffer<float> x("x", Values{1, std::nan(""), -1}), y("y", 3);

@@ -26,8 +26,8 @@ std::vector<std::string> recomputed_in(const graph::Program& program) {
   return kinds;
 }
 
-// sum(seed * output) of a recording whose leaves are parameters (kRows, kWidth) or (kWidth,
-// kWidth), and its gradients.
+// sum(seed * output) of a recording whose leaves are parameters (kRows, kWidth), (kWidth, kWidth)
+// and, if `build` takes a fourth, (kWidth), and its gradients.
 class Sum {
  public:
   template <class Build>
@@ -37,7 +37,11 @@ class Sum {
     const graph::Value x = leaf(*tape, "x", {kRows, kWidth}),
                        w = leaf(*tape, "w", {kWidth, kWidth}),
                        u = leaf(*tape, "u", {kWidth, kWidth});
-    output_ = build(*tape, x, w, u);
+    if constexpr (std::is_invocable_v<Build, graph::Recorder&, graph::Value, graph::Value,
+                                      graph::Value, graph::Value>)
+      output_ = build(*tape, x, w, u, leaf(*tape, "b", {kWidth}));
+    else
+      output_ = build(*tape, x, w, u);
     graph::PlanOptions options{
         .recompute = recompute, .outputs = {output_}, .seeds = {output_}, .device = join};
     if (join) options.fusions = ops::fusions();
@@ -59,12 +63,12 @@ class Sum {
     program_.bind(reinterpret_cast<std::byte*>(arena_.data()), b);
   }
 
-  double run() {
+  double run(graph::MicroBatch batch = {}) {
     const Tensor seed = program_.gradient(output_), y = program_.value(output_);
     for (std::int64_t i = 0; i < seed.elements(); ++i)
       seed.ptr<double>()[i] = std::sin(static_cast<double>(3 * i + 1));
     const std::vector<double> s(seed.ptr<double>(), seed.ptr<double>() + seed.elements());
-    program_.run({&stream_, &mesh_, {}});
+    program_.run({&stream_, &mesh_, {.micro_batch = batch}});
     double sum = 0;
     for (std::int64_t i = 0; i < y.elements(); ++i)
       sum += s[static_cast<std::size_t>(i)] * y.ptr<double>()[i];
@@ -339,6 +343,38 @@ TEST(RecomputeScope, KeepsOnCpusNoOutputsOfActivationsInFullPrecision) {
   EXPECT_EQ(recomputed(DType::f32, true), Kinds{}) << "of a GPU";
 }
 
+// A linear layer with a bias, an activation, and another linear layer; in front, if `region`, the
+// entry of a tensor-parallel region.
+auto biased(kernels::Activation act, bool region = false) {
+  return [=](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u, graph::Value b) {
+    graph::Value h = tanh(r, x);
+    if (region) h = ops::copy_to_tp_region(r, h);
+    return ops::linear(r, ops::activation(r, ops::linear(r, h, w, b), act, false), u);
+  };
+}
+
+TEST(JoinedSteps, SumTheGradientOfABiasOnTheWay) {
+  for (const kernels::Activation act : {kernels::Activation::gelu, kernels::Activation::silu}) {
+    Sum apart(biased(act)), joined(biased(act), graph::Recompute::none, true);
+    EXPECT_EQ(joined.pairs(), (std::vector<std::string>{"activation + linear backward"}));
+    joined.expect_gradients();
+    for (const bool first : {true, false}) {
+      apart.run({.first = first}), joined.run({.first = first});
+      EXPECT_EQ(apart.gradients(), joined.gradients()) << (first ? "assigned" : "added to");
+    }
+  }
+}
+
+TEST(JoinedSteps, LeaveWorkBesideACollective) {
+  const auto pairs = [](bool overlap) {
+    return Sum(biased(kernels::Activation::relu, true), graph::Recompute::none, true, overlap)
+        .pairs();
+  };
+  using Pairs = std::vector<std::string>;
+  EXPECT_EQ(pairs(false), (Pairs{"activation + linear backward"}));
+  EXPECT_EQ(pairs(true), Pairs{}) << "the gradient of the weights hides the exchange";
+}
+
 // What a row of the table says of ops, phase and options, and nothing else, is run at once.
 TEST(JoinedSteps, AreThoseOfTheTable) {
   const auto pairs = [](auto&& build) { return Sum(build, graph::Recompute::full, true).pairs(); };
@@ -360,7 +396,12 @@ TEST(JoinedSteps, AreThoseOfTheTable) {
     };
   };
   EXPECT_EQ(pairs(behind(kernels::Activation::gelu_tanh)), (Pairs{"linear + activation backward"}));
-  EXPECT_EQ(pairs(behind(kernels::Activation::relu)), Pairs{}) << "another activation";
+  EXPECT_EQ(pairs(behind(kernels::Activation::relu)), Pairs{}) << "another activation, and no bias";
+  using kernels::Activation;
+  EXPECT_EQ(pairs(biased(Activation::gelu)), (Pairs{"activation + linear backward"}));
+  EXPECT_EQ(pairs(biased(Activation::relu)), (Pairs{"activation + linear backward"}));
+  EXPECT_EQ(pairs(biased(Activation::gelu_tanh)), (Pairs{"linear + activation backward"}))
+      << "the pair that comes first";
   EXPECT_EQ(pairs([](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
               const graph::Value h =
                   ops::activation(r, ops::linear(r, x, w), kernels::Activation::gelu_tanh, false);

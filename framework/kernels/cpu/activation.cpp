@@ -3,6 +3,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_half.h"
 #include "kernels/cpu/simd_math.h"
+#include "kernels/elementwise.h"
 
 namespace tfm::kernels {
 namespace {
@@ -86,10 +87,17 @@ void activation_backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a
     with_flag(a.accumulate, [&](auto accumulate) { backward<Kind, accumulate()>(stream, a); });
   });
 }
+template <class T>
+void activation_backward_sum(cpu::Stream& stream, const ActivationBackwardSumArgs<T>& a) {
+  const ActivationBackwardArgs<T>& of = a.activation;
+  activation_backward(stream, of);
+  column_sum(stream, ColumnSumArgs<T>{of.rows, of.cols, of.cols, of.dx, a.sum, a.accumulate_sum});
+}
 
-#define TFM_INSTANTIATE(T)                                          \
-  template void activation(cpu::Stream&, const ActivationArgs<T>&); \
-  template void activation_backward(cpu::Stream&, const ActivationBackwardArgs<T>&);
+#define TFM_INSTANTIATE(T)                                                           \
+  template void activation(cpu::Stream&, const ActivationArgs<T>&);                  \
+  template void activation_backward(cpu::Stream&, const ActivationBackwardArgs<T>&); \
+  template void activation_backward_sum(cpu::Stream&, const ActivationBackwardSumArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
 
 }  // namespace tfm::kernels

@@ -104,6 +104,21 @@ __device__ Eight<T> load_pack(const T* p, Part part) {
     if (part.has(i)) v.set(i, p[i]);
   return v;
 }
+// As store_pack() stores them. The compiler cannot contract what makes the elements with what uses
+// them, so that sums of them have the bits that sums of loaded elements have.
+template <class T>
+__device__ Eight<T> narrow_pack(const Accum<T> (&v)[kPack]) {
+  Eight<T> x{};
+  TFM_UNROLL
+  for (int i = 0; i < kPack; ++i)
+    if constexpr (sizeof(T) > 2)
+      x.set(i, v[i]);
+    else if (i % 2 == 0)
+      x.word[i / 2] = cuda::pack2<T>(v[i], v[i + 1]);
+  TFM_UNROLL
+  for (std::uint32_t& word : x.word) cuda::hide(word);
+  return x;
+}
 template <class T>
 __device__ void store_pack(T* p, Whole, const Accum<T> (&v)[kPack]) {
   if constexpr (sizeof(T) == 2) {
@@ -140,20 +155,23 @@ __device__ void store_pack(T* p, P part, Accum<T> (&v)[kPack], bool accumulate) 
 
 // Calls f(at, part) for all packs of an array of n elements. The first pack starts `shift` elements
 // before the array.
-template <class F>
+template <class P, class F>
 __global__ void __launch_bounds__(kThreads) array_kernel(std::int64_t n, int shift, F f) {
-  const std::int64_t at =
-      (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack - shift;
-  if (at < n) f(at, part_of(at, n));
+  std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack;
+  if constexpr (std::is_same_v<P, Part>) at -= shift;
+  if (at < n) f(at, part_as<P>(at, n));
 }
-// `main`: the array whose packs are aligned to 16 bytes.
-template <class T, class F>
-void over_array(cuda::Stream& stream, const T* main, std::int64_t n, F f) {
+// `main`: the array whose packs are aligned to 16 bytes. With `others`, all that f accesses, packs
+// are Whole where those of every array are.
+template <class T, class F, class... Other>
+void over_array(cuda::Stream& stream, const T* main, std::int64_t n, F f, const Other*... others) {
   if (n <= 0) return;
   const int shift = misalignment(main);
-  cuda::launch(stream, array_kernel<F>,
-               static_cast<unsigned>(ceil_div(n + shift, kPack * kThreads)), kThreads, 0, n, shift,
-               f);
+  auto kernel = array_kernel<Part, F>;
+  if constexpr (sizeof...(others) > 0)
+    if (whole_packs(n, main, others...)) kernel = array_kernel<Whole, F>;
+  cuda::launch(stream, kernel, static_cast<unsigned>(ceil_div(n + shift, kPack * kThreads)),
+               kThreads, 0, n, shift, f);
 }
 
 // Calls f(row, column, part) for all packs of a (rows, cols) matrix, with 2^log threads per row.
