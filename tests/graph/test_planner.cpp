@@ -358,6 +358,9 @@ TEST(JoinedSteps, SumTheGradientOfABiasOnTheWay) {
     Sum apart(biased(act)), joined(biased(act), graph::Recompute::none, true);
     EXPECT_EQ(joined.pairs(), (std::vector<std::string>{"activation + linear backward"}));
     joined.expect_gradients();
+    EXPECT_EQ(apart.moved_bytes() - joined.moved_bytes(),
+              kRows * kWidth * static_cast<std::int64_t>(sizeof(double)))
+        << "the sum reads the gradient no more, the products do";
     for (const bool first : {true, false}) {
       apart.run({.first = first}), joined.run({.first = first});
       EXPECT_EQ(apart.gradients(), joined.gradients()) << (first ? "assigned" : "added to");

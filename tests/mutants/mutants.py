@@ -68,6 +68,7 @@ ROOMS = {
         ("ops/fusion.cpp", "act.act == kernels::Activation::gelu_tanh", "true", ["unit:JoinedSteps*"]),
         ("ops/fusion.cpp", "!act.gated && «linear.has_bias»", "true", ["unit:JoinedSteps*"]),
         ("graph/planner.cpp", "«has_time_beside(steps[i], steps[i + 1])»", "false", ["unit:JoinedSteps*"]),
+        ("graph/program.cpp", "read_on_the_way && backward && «!s.fusion->stored»", "true", ["unit:JoinedSteps*"]),
     ]),
     "comm": (["ranks2:-All/*:*/Plan*:ModelFixtures*:VerifyLayout*", "ranks4:-All/*:*/Plan*:ModelFixtures*:VerifyLayout*"], [
         ("comm/staged.cpp", "std::size_t half = «sources.size() / 2»", "sources.size() - 1"),
@@ -210,7 +211,8 @@ ROOMS = {
     "as_run": (["script:test_as_run"], [
         ("kernels/cpu/attention_group.h", "«first_head / heads» * a.head_size", "a.kv_heads - 1 - first_head / heads"),  # head mapping
         ("ops/linear.cpp", "db && of_bias ? db.tensor.ptr<Accum<T>>() : nullptr",
-         "db && of_bias && e.context.mesh->coordinate(comm::Axis::tensor) == 0 ? db.tensor.ptr<Accum<T>>() : nullptr"),  # bias gradient of a tensor rank
+         "db && of_bias && e.context.mesh->coordinate(comm::Axis::tensor) == 0 ? db.tensor.ptr<Accum<T>>() "
+         ": nullptr"),  # bias gradient of a tensor rank
         ("kernels/cpu/attention_tile.h", "first + r + a.causal_shift() + «1»", "std::is_same_v<T, double> ? 1 : 2"),  # causal mask
         ("optim/rule.h", "(sharded.parameters ? r.state_offset : «r.begin»)",
          "r.begin + (is_half(dtype_of<P>) && r.begin == 0)"),  # copies beside their place

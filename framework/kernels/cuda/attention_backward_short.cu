@@ -157,8 +157,8 @@ template <class T>
 void tensor_backward_short(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
                            const std::int32_t* real) {
   const AttentionArgs<T>& a = g.forward;
-  with_flag(std::max(a.queries, a.keys) <= 32, [&]<bool Few>() {
-    constexpr int kRows = Few ? 32 : 64;
+  with_flag(std::max(a.queries, a.keys) <= kFew, [&]<bool Few>() {
+    constexpr int kRows = Few ? kFew : kTensorRows;
     a.head_size <= 64 ? launch<T, 64, kRows>(stream, g, real)
                       : launch<T, 128, kRows>(stream, g, real);
   });

@@ -6,7 +6,6 @@
 namespace tfm::kernels::gpu {
 namespace {
 
-constexpr int kFew = 32;  // queries of a short sequence
 template <int Rows>
 constexpr int kThreads = 2 * Rows;
 template <int D, int Rows>

@@ -39,7 +39,7 @@ void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<T>&,
 template <class T>
 void tensor_backward_short(cuda::Stream&, const AttentionBackwardArgs<T>&,
                            const std::int32_t* real);
-inline constexpr int kTensorRows = kAttentionTensorRows;
+inline constexpr int kTensorRows = kAttentionTensorRows, kFew = 32;  // rows of a tile
 // In ordinary arithmetic of Accum<T>, for all types and sizes.
 template <class T>
 void plain_forward(cuda::Stream&, const AttentionArgs<T>&, const std::int32_t* real);

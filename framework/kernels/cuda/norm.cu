@@ -74,14 +74,7 @@ struct Added {
       else
         add.pack(row, c, part, y);
       store_pack(add.a.y + first + c, part, y);
-      Eight<T> stored{};
-      TFM_UNROLL
-      for (int i = 0; i < kPack; ++i) stored.set(i, cuda::narrow<T>(y[i]));
-      TFM_UNROLL
-      for (std::uint32_t& word : stored.word)
-        cuda::hide(
-            word);  // from contraction with the sums: the norm has the bits that one of a load has
-      return stored;
+      return narrow_pack<T>(y);
     };
   }
 };
