@@ -1,4 +1,5 @@
 // Matrix products and plain vector operations against straight loops.
+#include "kernels/cpu/float_gemm.h"
 #include "kernels/elementwise.h"
 #include "support/gemm_case.h"
 
@@ -45,6 +46,29 @@ TEST(GemmThreads, DoubleBitsDoNotDependOnTheTeam) {
   const Product p{false, true, 300, 70, 700, 1, 0, true};
   const auto one = run<double>(p, 1);
   for (int threads : {2, 3}) EXPECT_TRUE(same_bits(one, run<double>(p, threads)));
+}
+
+// Blocks and panels that are not whole, and several slabs of columns and of terms.
+TEST(FloatGemm, MatchesStraightLoopsWithTheSameBitsForAnyTeam) {
+  if (!kernels::float_gemm_takes({.transpose_a = true, .m = 2048, .n = 512, .k = 1024}))
+    GTEST_SKIP() << "this library has no AVX-512";
+  for (auto [m, n, k] : {std::array{1, 1, 1},
+                         {14, 32, 256},
+                         {33, 17, 64},
+                         {700, 70, 600},
+                         {20, 4300, 520},
+                         {19, 530, 4200}})
+    for (auto [alpha, beta, bias] :
+         {std::tuple{1.0, 0.0, false}, {1.0, 1.0, false}, {0.5, -0.25, false}, {0.5, 0.0, true}}) {
+      const GemmCase<float> c({true, false, m, n, k, alpha, beta, bias, 1});
+      const auto run = [&](int threads) {
+        return c.multiply<float>(threads, c.bound<float>(), [](cpu::Stream& s, const auto& args) {
+          kernels::float_gemm(s, args);
+        });
+      };
+      const std::vector<float> one = run(1);
+      for (int threads : {2, 3, 4}) EXPECT_TRUE(same_bits(one, run(threads)));
+    }
 }
 
 TYPED_TEST(Gemm, LeavesTheTeamSizeAndRunsInsideARegion) {

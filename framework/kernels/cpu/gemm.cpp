@@ -2,6 +2,7 @@
 
 #include <dnnl.h>
 
+#include "kernels/cpu/float_gemm.h"
 #include "kernels/cpu/half_gemm.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_half.h"
@@ -20,6 +21,7 @@ std::string describe(const GemmArgs<float>& g) {
 }
 
 void product(cpu::Stream& stream, const GemmArgs<float>& g) {
+  if (float_gemm_takes(g)) return float_gemm(stream, g);
   const TeamSize team(usable_threads(stream));
   const dnnl_status_t status =
       dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a,
