@@ -48,10 +48,22 @@ TEST(GemmThreads, DoubleBitsDoNotDependOnTheTeam) {
   for (int threads : {2, 3}) EXPECT_TRUE(same_bits(one, run<double>(p, threads)));
 }
 
-// Blocks and panels that are not whole, and several slabs of columns and of terms.
-TEST(FloatGemm, MatchesStraightLoopsWithTheSameBitsForAnyTeam) {
-  if (!kernels::float_gemm_takes({.transpose_a = true, .m = 2048, .n = 512, .k = 1024}))
-    GTEST_SKIP() << "this library has no AVX-512";
+std::vector<float> run_float_gemm(const Product& p, int threads) {
+  const GemmCase<float> c(p);
+  return c.multiply<float>(threads, c.bound<float>(),
+                           [](cpu::Stream& s, const auto& args) { kernels::float_gemm(s, args); });
+}
+
+class FloatGemm : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!kernels::float_gemm_takes({.transpose_a = true, .m = 2048, .n = 512, .k = 1024}))
+      GTEST_SKIP() << "libraries for processors without AVX-512 have no such product";
+  }
+};
+
+// Blocks and panels that are not whole, and several parts of columns and of terms.
+TEST_F(FloatGemm, MatchesStraightLoopsWithTheSameBitsForAnyTeam) {
   for (auto [m, n, k] : {std::array{1, 1, 1},
                          {14, 32, 256},
                          {33, 17, 64},
@@ -60,15 +72,15 @@ TEST(FloatGemm, MatchesStraightLoopsWithTheSameBitsForAnyTeam) {
                          {19, 530, 4200}})
     for (auto [alpha, beta, bias] :
          {std::tuple{1.0, 0.0, false}, {1.0, 1.0, false}, {0.5, -0.25, false}, {0.5, 0.0, true}}) {
-      const GemmCase<float> c({true, false, m, n, k, alpha, beta, bias, 1});
-      const auto run = [&](int threads) {
-        return c.multiply<float>(threads, c.bound<float>(), [](cpu::Stream& s, const auto& args) {
-          kernels::float_gemm(s, args);
-        });
-      };
-      const std::vector<float> one = run(1);
-      for (int threads : {2, 3, 4}) EXPECT_TRUE(same_bits(one, run(threads)));
+      const Product p{true, false, m, n, k, alpha, beta, bias};
+      const std::vector<float> one = run_float_gemm(p, 1);
+      for (int threads : {2, 3, 4}) EXPECT_TRUE(same_bits(one, run_float_gemm(p, threads)));
     }
+}
+
+TEST_F(FloatGemm, ComputesGradientsOfWeightsInFp32) {
+  const Product p{true, false, 1024, 256, 1100, 1, 0, false};
+  EXPECT_TRUE(same_bits(run<float>(p, 2), run_float_gemm(p, 1)));
 }
 
 TYPED_TEST(Gemm, LeavesTheTeamSizeAndRunsInsideARegion) {

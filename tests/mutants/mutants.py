@@ -20,6 +20,7 @@ ROOMS = {
         ("kernels/cpu/packed_gemm.h", "sums,\n                         «!first || k > 0»", "k > 0", ["unit:DotGemm*"]),
         ("kernels/cpu/packed_gemm.h", "«last» && r < m", "true", ["unit:DotGemm*"]),
         ("kernels/cpu/dot_gemm.cpp", "«term * g.lda» + row", "0", ["unit:DotGemm*"]),
+        ("kernels/cpu/gemm.cpp", "if («float_gemm_takes(g)») return", "false", ["unit:FloatGemm*"]),
         ("kernels/cpu/float_gemm.cpp", "«part.beta = 1», part.bias", "0", ["unit:FloatGemm*"]),
         ("kernels/cpu/float_gemm.cpp", "r * left.terms + «from * kRows»", "0", ["unit:FloatGemm*"]),
         ("kernels/cpu/half_gemm.cpp", "«term == 0 ? g.beta : 1»", "g.beta", ["unit:HalfGemm*"]),

@@ -6,7 +6,8 @@ namespace tfm::kernels {
 #ifdef TFM_AVX512
 namespace {
 
-constexpr std::int64_t kDepth = 1024;  // terms whose sums are added to C at a time
+// Terms whose sums are added to C at a time, so that none are kept beside it.
+constexpr std::int64_t kDepth = 1024;
 
 struct FloatTile {
   using Args = GemmArgs<float>;
