@@ -225,6 +225,22 @@ TYPED_TEST(Update, SquareSumIsExactOverBlocks) {
   }
 }
 
+TYPED_TEST(Update, SquareSumOfABlockDoesNotDependOnWhetherItIsWhole) {
+  using T = TypeParam;
+  const Values v = random_values(64, 4, 3);
+  std::vector<T> x(v.begin(), v.end());
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] *= std::ldexp(T{1}, static_cast<int>(i % 23) - 11);  // so that the order of adding shows
+  cpu::Stream s{1};
+  for (std::size_t n = 63; n > 40; --n) {
+    x[n] = 0;
+    const kernels::Range whole{0, 64}, part{0, static_cast<std::int64_t>(n)};
+    for (int k = 0; k < 5; ++k)
+      EXPECT_EQ(square_sum(s, x.data(), {&whole, 1}).limb[k],
+                square_sum(s, x.data(), {&part, 1}).limb[k]);
+  }
+}
+
 TYPED_TEST(Update, SquareSumKnowsItsLimits) {
   using T = TypeParam;
   cpu::Stream s{2};

@@ -90,6 +90,13 @@ TYPED_TEST(PartUpdate, AdafactorFollowsItsEquations) {
     const kernels::MatrixMeans<T> all{0, x.rows, x.cols, whole.data(), gmeans, &mean};
     kernels::add_row_column_squares(
         x.s, kernels::RowColumnSquaresArgs<T>{{&matrix, 1}, &kStep, &kOutcome});
+    std::vector<std::int64_t> cut(rows + cols);  // within a row
+    kernels::MatrixElements<T> parts[] = {matrix, matrix};
+    parts[0].n = parts[1].first = x.n / 3, parts[1].n -= x.n / 3, parts[1].grad += x.n / 3;
+    for (auto& part : parts) part.row_sums = cut.data(), part.column_sums = cut.data() + rows;
+    kernels::add_row_column_squares(x.s,
+                                    kernels::RowColumnSquaresArgs<T>{parts, &kStep, &kOutcome});
+    EXPECT_EQ(cut, whole);
     kernels::update_means(x.s, kernels::UpdateMeansArgs<T>{{&all, 1}, 1e-6, &kStep, &kOutcome});
     kernels::divide_by_means(x.s, kernels::DivideByMeansArgs<T>{{&matrix, 1}, 1e-6, &kOutcome});
     Values squares(rows + cols);

@@ -30,18 +30,22 @@ namespace {
 
 template <Activation Kind, class T>
 void forward(cpu::Stream& stream, const ActivationArgs<T>& a) {
+  const std::int64_t next = 2 * a.cols;
   if (a.gated) {
     parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
       const T *gate = a.x + r * 2 * a.cols, *up = gate + a.cols;
       T* y = a.y + r * a.cols;
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-        store(y + i, point<Kind, Accum<T>>(load(gate + i, m)).value * load(up + i, m), m);
+        store(y + i,
+              point<Kind, Accum<T>>(load_ahead(gate + i, m, next)).value *
+                  load_ahead(up + i, m, next),
+              m);
       });
     });
   } else {
     parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) {
       each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
-        store(a.y + begin + i, point<Kind, Accum<T>>(load(a.x + begin + i, m)).value, m);
+        store(a.y + begin + i, point<Kind, Accum<T>>(load_ahead(a.x + begin + i, m)).value, m);
       });
     });
   }
@@ -53,13 +57,14 @@ void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
     if constexpr (Accumulate) d += load(to, m);
     store(to, d, m);
   };
+  const std::int64_t next = 2 * a.cols;
   if (a.gated) {
     parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
       const T *gate = a.x + r * 2 * a.cols, *up = gate + a.cols, *dy = a.dy + r * a.cols;
       T *dgate = a.dx + r * 2 * a.cols, *dup = dgate + a.cols;
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-        const Vec<T> d = load(dy + i, m), u = load(up + i, m);
-        const auto p = point<Kind, Accum<T>>(load(gate + i, m));
+        const Vec<T> d = load_ahead(dy + i, m, a.cols), u = load_ahead(up + i, m, next);
+        const auto p = point<Kind, Accum<T>>(load_ahead(gate + i, m, next));
         put(dgate + i, d * u * p.slope, m);
         put(dup + i, d * p.value, m);
       });
@@ -69,7 +74,7 @@ void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
       const T *x = a.x + begin, *dy = a.dy + begin;
       T* dx = a.dx + begin;
       each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
-        put(dx + i, load(dy + i, m) * point<Kind, Accum<T>>(load(x + i, m)).slope, m);
+        put(dx + i, load_ahead(dy + i, m) * point<Kind, Accum<T>>(load_ahead(x + i, m)).slope, m);
       });
     });
   }

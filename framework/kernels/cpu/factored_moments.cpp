@@ -7,41 +7,52 @@
 namespace tfm::kernels {
 namespace {
 
-constexpr std::int64_t kStrip = 64;  // columns whose sums are kept together
+// The rows of a range: f(row, first column, count).
+template <class T>
+struct Rows {
+  explicit Rows(const MatrixElements<T>& range)
+      : a(range), first(a.first / a.width), count(ceil_div(a.first + a.n, a.width) - first) {}
 
-// f(row, first column, count) for each row of a range.
-template <class T, class F>
-void each_row(cpu::Stream& stream, const MatrixElements<T>& a, F&& f) {
-  const std::int64_t row = a.first / a.width, rows = ceil_div(a.first + a.n, a.width) - row;
-  parallel(stream, rows, a.n, [&](std::int64_t r) {
-    const std::int64_t begin = std::max(a.first, (row + r) * a.width),
-                       end = std::min(a.first + a.n, (row + r + 1) * a.width);
-    f(row + r, begin - (row + r) * a.width, end - begin);
-  });
-}
+  template <class F>
+  void at(std::int64_t r, F&& f) const {
+    const std::int64_t row = first + r, begin = std::max(a.first, row * a.width),
+                       end = std::min(a.first + a.n, (row + 1) * a.width);
+    f(row, begin - row * a.width, end - begin);
+  }
+
+  const MatrixElements<T>& a;
+  std::int64_t first, count;
+};
 
 }  // namespace
 
+// A thread adds the squares of its rows to columns of its own; sums of integers do not depend on
+// how they are divided.
 template <class T>
 void add_row_column_squares(cpu::Stream& stream, const RowColumnSquaresArgs<T>& args) {
   if (args.outcome->applied == 0) return;
   const WholeSquares<T> square(*args.numbers, *args.outcome);
   for (const MatrixElements<T>& a : args.ranges) {
-    each_row(stream, a, [&](std::int64_t row, std::int64_t column, std::int64_t n) {
-      const T* x = a.grad + row * a.width + column - a.first;
-      std::int64_t sum = 0;
-      for (std::int64_t i = 0; i < n; ++i) sum += square(x[i]);
-      a.row_sums[row] += sum;
+    const Rows rows(a);
+    const std::int64_t parts = std::min<std::int64_t>(usable_threads(stream), rows.count);
+    std::int64_t* const columns = scratch<std::int64_t, struct ColumnSums>(parts * a.width);
+    parallel(stream, parts, a.n, [&](std::int64_t part) {
+      std::int64_t* const own = columns + part * a.width;
+      std::fill_n(own, a.width, 0);
+      for (std::int64_t r = rows.count * part / parts; r < rows.count * (part + 1) / parts; ++r)
+        rows.at(r, [&](std::int64_t row, std::int64_t column, std::int64_t n) {
+          const T* x = a.grad + row * a.width + column - a.first;
+          std::int64_t sum = 0;
+          for (std::int64_t i = 0; i < n; ++i) {
+            const std::int64_t whole = square(x[i]);
+            sum += whole;
+            own[column + i] += whole;
+          }
+          a.row_sums[row] += sum;
+        });
     });
-    parallel(stream, ceil_div(a.width, kStrip), a.n, [&](std::int64_t strip) {
-      const std::int64_t end = a.first + a.n;
-      for (std::int64_t row = a.first / a.width; row * a.width < end; ++row) {
-        const std::int64_t at = row * a.width, from = std::max(strip * kStrip, a.first - at),
-                           to = std::min({(strip + 1) * kStrip, a.width, end - at});
-        for (std::int64_t c = from; c < to; ++c)
-          a.column_sums[c] += square(a.grad[at + c - a.first]);
-      }
-    });
+    for (std::int64_t part = 0; part < parts; ++part)
+      for (std::int64_t c = 0; c < a.width; ++c) a.column_sums[c] += columns[part * a.width + c];
   }
 }
 
@@ -66,17 +77,22 @@ template <class T>
 void divide_by_means(cpu::Stream& stream, const DivideByMeansArgs<T>& args) {
   if (args.outcome->applied == 0) return;
   const MeansRoot<T> divide(args.least, *args.outcome);
-  for (const MatrixElements<T>& a : args.ranges)
-    each_row(stream, a, [&](std::int64_t row, std::int64_t column, std::int64_t n) {
-      T* x = a.grad + row * a.width + column - a.first;
-      const T share = a.row_means[row] / static_cast<T>(*a.mean);
-      const T* means = a.column_means + column;
-      each<T>(n, [&](std::int64_t i, auto mask) TFM_INLINE {
-        store(x + i,
-              divide(load(x + i, mask), share, load(means + i, mask), splat(divide.smallest)),
+  for (const MatrixElements<T>& a : args.ranges) {
+    const Rows rows(a);
+    parallel(stream, rows.count, a.n, [&](std::int64_t r) {
+      rows.at(r, [&](std::int64_t row, std::int64_t column, std::int64_t n) {
+        T* x = a.grad + row * a.width + column - a.first;
+        const T share = a.row_means[row] / static_cast<T>(*a.mean);
+        const T* means = a.column_means + column;
+        each<T>(n, [&](std::int64_t i, auto mask) TFM_INLINE {
+          store(
+              x + i,
+              divide(load_ahead(x + i, mask), share, load(means + i, mask), splat(divide.smallest)),
               mask);
+        });
       });
     });
+  }
 }
 
 template <class T, class P>
@@ -87,7 +103,7 @@ void divide_by_root(cpu::Stream& stream, const DivideByRootArgs<T, P>& a) {
     parallel_ranges(stream, r.n, [&](std::int64_t begin, std::int64_t end) {
       each<T>(end - begin, [&](std::int64_t i, auto mask) TFM_INLINE {
         const std::int64_t at = begin + i;
-        Vec<T> grad = load(r.grad + at, mask), m = load(r.m + at, mask);
+        Vec<T> grad = load_ahead(r.grad + at, mask), m = load_ahead(r.m + at, mask);
         divide(grad, m, splat(divide.smallest));
         store(r.m + at, m, mask);
         store(r.grad + at, grad, mask);

@@ -17,7 +17,7 @@ template <class T>
 Accum<T> row_square_mean(const T* x, Accum<T> mean, std::int64_t cols) {  // of x - mean
   Vec<T> sum{};
   each<T>(cols, [&](std::int64_t i, auto m) TFM_INLINE {
-    const Vec<T> d = only<T>(load(x + i, m) - mean, m);
+    const Vec<T> d = only<T>(load_ahead(x + i, m, cols) - mean, m);
     sum += d * d;
   });
   return sum_of<T>(sum) / static_cast<Accum<T>>(cols);
@@ -34,8 +34,8 @@ RowMeans<T> backward_sums(const NormBackwardArgs<T>& a, const T* x, const T* dy,
                           Accum<T> rstd, Accum<T>* dgain, Accum<T>* dshift) {
   Vec<T> sum_h{}, sum_hn{};
   each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-    const Vec<T> g = load(dy + i, m), n = (load(x + i, m) - mean) * rstd,
-                 h = g * load(a.gain + i, m);
+    const Vec<T> g = load_ahead(dy + i, m, a.cols),
+                 n = (load_ahead(x + i, m, a.cols) - mean) * rstd, h = g * load(a.gain + i, m);
     sum_h += h;
     sum_hn += h * n;
     store(dgain + i, load(dgain + i, m) + g * n, m);

@@ -15,8 +15,9 @@ void adam_direction(cpu::Stream& stream, const AdamDirectionArgs<T, P>& a) {
     parallel_ranges(stream, r.n, [&](std::int64_t begin, std::int64_t end) {
       each<T>(end - begin, [&](std::int64_t i, auto mask) TFM_INLINE {
         const std::int64_t at = begin + i;
-        Vec<T> grad = load(r.grad + at, mask), m = load(r.m + at, mask), v = load(r.v + at, mask);
-        direction(load(r.param + at, mask), grad, m, v, couple);
+        Vec<T> grad = load_ahead(r.grad + at, mask), m = load_ahead(r.m + at, mask),
+               v = load_ahead(r.v + at, mask);
+        direction(load_ahead(r.param + at, mask), grad, m, v, couple);
         store(r.m + at, m, mask);
         store(r.v + at, v, mask);
         store(r.grad + at, grad, mask);
@@ -33,7 +34,7 @@ void descend(cpu::Stream& stream, const DescendArgs<Rule, T, P>& a) {
     parallel_ranges(stream, r.n, [&](std::int64_t begin, std::int64_t end) {
       each<T>(end - begin, [&](std::int64_t i, auto mask) TFM_INLINE {
         const std::int64_t at = begin + i;
-        const Vec<T> p = descent(load(r.param + at, mask), load(r.grad + at, mask));
+        const Vec<T> p = descent(load_ahead(r.param + at, mask), load_ahead(r.grad + at, mask));
         store(r.param + at, p, mask);
         if (r.average) {
           const Vec<T> old = load(r.average + at, mask);

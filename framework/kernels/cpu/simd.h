@@ -111,6 +111,15 @@ inline Vec<double> sqrt(Vec<double> v) {
 #endif
 #endif
 
+// A load that also asks for what a loop reads `ahead` elements later: prefetching by the processor
+// ends with a page of 4 KiB. Loops over ranges take kAhead, loops over rows the next row.
+inline constexpr std::int64_t kAhead = 512;
+template <class T, class Mask>
+TFM_INLINE inline Vec<T> load_ahead(const T* p, Mask m, std::int64_t ahead = kAhead) {
+  __builtin_prefetch(p + ahead);
+  return load(p, m);
+}
+
 // v in the selected lanes, `other` in the rest.
 template <class T>
 TFM_INLINE inline Vec<T> only(Vec<T> v, Full, Accum<T> = 0) {

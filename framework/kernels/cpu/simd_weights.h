@@ -11,6 +11,10 @@ TFM_INLINE inline Vec<float> load(MasterWeights w, Mask m) {
   return load(w.master, m);
 }
 template <class Mask>
+TFM_INLINE inline Vec<float> load_ahead(MasterWeights w, Mask m) {
+  return load_ahead(w.master, m);
+}
+template <class Mask>
 TFM_INLINE inline void store(MasterWeights w, Vec<float> v, Mask m) {
   store(w.master, v, m);
   store(w.rounded, v, m);
@@ -22,9 +26,15 @@ TFM_INLINE inline Vec<float> load(SplitMasterWeights w, Mask m) {
   return (Vec<float>)((rounded << 16) + (Bits)remainder);
 }
 template <class Mask>
+TFM_INLINE inline Vec<float> load_ahead(SplitMasterWeights w, Mask m) {
+  __builtin_prefetch(w.rounded + kAhead);
+  __builtin_prefetch(w.remainder + kAhead);
+  return load(w, m);
+}
+template <class Mask>
 TFM_INLINE inline void store(SplitMasterWeights w, Vec<float> v, Mask m) {
   const Bits u = v != v ? Bits{} + 0x7FC00000u : (Bits)v;
-  store_bits(w.rounded, truncate((u + 0x8000u) >> 16), m);
+  store_bits(w.rounded, upper_halves(u + 0x8000u), m);
   store_bits(w.remainder, truncate(u), m);
 }
 
