@@ -28,10 +28,16 @@ std::vector<Sampler::Candidate> Sampler::candidates(std::span<const double> logi
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto logit = [&](std::int32_t id) { return logits[static_cast<std::size_t>(id)]; };
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return logit(a) > logit(b); });
-  if (options_.temperature == 0) return {{order[0], 1}};
-  if (options_.top_k > 0 && options_.top_k < std::ssize(order))
+  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+    return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
+  };
+  if (options_.temperature == 0) return {{*std::ranges::min_element(order, likelier), 1}};
+  if (options_.top_k > 0 && options_.top_k < std::ssize(order)) {
+    std::ranges::partial_sort(order, order.begin() + options_.top_k, likelier);
     order.resize(static_cast<std::size_t>(options_.top_k));
+  } else {
+    std::ranges::sort(order, likelier);
+  }
   std::vector<Candidate> all;
   double total = 0;
   for (const std::int32_t id : order) {

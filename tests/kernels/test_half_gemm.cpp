@@ -9,7 +9,9 @@
 #include "kernels/cpu/amx_gemm.h"
 #include "kernels/cpu/dot_gemm.h"
 #include "kernels/cpu/dot_product.h"
+#include "kernels/cpu/float_gemm.h"
 #include "kernels/cpu/half_gemm.h"
+#include "kernels/cpu/row_gemm.h"
 #include "support/gemm_case.h"
 #ifdef __x86_64__
 #include <sys/syscall.h>
@@ -135,6 +137,66 @@ TEST(HalfGemm, AmxGivesTheSameBitsToAnyTeamAndPlace) {
   expect_bits_of_any_place_and_team<bf16>(1030, 8192, 40, gemm);
 }
 
+template <class T, class C, class F>
+void expect_bits_of_any_team(const std::vector<Product>& products, F&& gemm) {
+  for (const Product& p : products) {
+    if (sizeof(C) == 4 && p.bias) continue;
+    const GemmCase<T> c(p);
+    const double bound = allowed<C>(c);
+    const std::vector<C> one = c.template multiply<C>(1, bound, gemm);
+    for (int threads : {2, 3, 4})
+      EXPECT_TRUE(same_bits(one, c.template multiply<C>(threads, bound, gemm)));
+  }
+}
+
+// Beside the others several strips of columns and slabs of terms, and rows whose sums are kept.
+TEST(HalfGemm, FloatGemmMatchesStraightLoopsWithTheSameBitsForAnyTeam) {
+  if (!kernels::has_float_gemm())
+    GTEST_SKIP() << "libraries for processors without AVX-512 have none";
+  const auto float_gemm = [](cpu::Stream& s, const auto& args) { kernels::float_gemm(s, args); };
+  std::vector<Product> all = products();
+  all.push_back({false, true, 3, 2150, 1030, 1, 0, false, 0});
+  all.push_back({false, false, 2060, 3, 1030, 1, 0, true, 0});
+  all.push_back({true, true, 2060, 3, 1030, 0.5, -0.25, false, 3});
+  expect_bits_of_any_team<bf16, bf16>(all, float_gemm);
+  expect_bits_of_any_team<f16, float>(all, float_gemm);
+}
+
+TEST(HalfGemm, FewRowsMatchStraightLoopsWithTheSameBitsForAnyTeam) {
+  const auto row_gemm = [](cpu::Stream& s, const auto& args) { kernels::row_gemm(s, args); };
+  std::vector<Product> all;
+  for (const Product& p : products())
+    if (!p.ta && p.tb) all.push_back(p);
+  expect_bits_of_any_team<bf16, bf16>(all, row_gemm);
+  expect_bits_of_any_team<bf16, float>(all, row_gemm);
+  expect_bits_of_any_team<f16, f16>(all, row_gemm);
+  expect_bits_of_any_team<f16, float>(all, row_gemm);
+}
+
+TEST(HalfGemm, FewRowsHaveTheSameBitsWithOthersAndAlone) {
+  constexpr std::int64_t m = 11, n = 37, k = 203;
+  const std::vector<bf16> a = elements<bf16>(m * k), b = elements<bf16>(n * k);
+  std::vector<float> together(m * n), alone(m * n);
+  cpu::Stream stream{2};
+  kernels::GemmArgs<bf16, float> args{.transpose_b = true,
+                                      .m = m,
+                                      .n = n,
+                                      .k = k,
+                                      .a = a.data(),
+                                      .lda = k,
+                                      .b = b.data(),
+                                      .ldb = k,
+                                      .c = together.data(),
+                                      .ldc = n};
+  kernels::row_gemm(stream, args);
+  args.m = 1;
+  for (std::int64_t r = 0; r < m; ++r) {
+    args.a = a.data() + r * k, args.c = alone.data() + r * n;
+    kernels::row_gemm(stream, args);
+  }
+  EXPECT_TRUE(same_bits(together, alone));
+}
+
 const auto dot_gemm = [](cpu::Stream& s, const auto& args) { kernels::dot_gemm(s, args); };
 
 // By AMX the bits of a row depend on how many rows its thread has. The run of this suite without
@@ -149,14 +211,7 @@ void expect_dot_products() {
     if (p.k % 2 == 0) all.push_back(p);
   all.push_back({false, true, 20, 4300, 520, 1, 0, false, 0});   // several strips of columns
   all.push_back({true, false, 9, 530, 4200, 0.5, 1, false, 1});  // several slabs of terms
-  for (const Product& p : all) {
-    if (sizeof(C) == 4 && p.bias) continue;
-    const GemmCase<bf16> c(p);
-    const double bound = allowed<C>(c);
-    const std::vector<C> one = c.template multiply<C>(1, bound, dot_gemm);
-    for (int threads : {2, 3, 4})
-      EXPECT_TRUE(same_bits(one, c.template multiply<C>(threads, bound, dot_gemm)));
-  }
+  expect_bits_of_any_team<bf16, C>(all, dot_gemm);
 }
 TEST(DotGemm, MatchesStraightLoopsWithTheSameBitsForAnyTeam) {
   if (!uses_dot_gemm()) GTEST_SKIP() << kNoDotGemm;
@@ -211,12 +266,14 @@ TEST(HalfGemm, UsesWhatTheProcessorHas) {
   std::ostringstream info;
   info << std::ifstream("/proc/cpuinfo").rdbuf();
   if (most) GTEST_SKIP() << "ONEDNN_MAX_CPU_ISA is " << most;
-  EXPECT_EQ(kernels::multiplies_natively<bf16>(),
-            info.str().find(" avx512_bf16") != std::string::npos);
+  const auto has = [text = info.str()](const char* flag) { return text.find(flag) != text.npos; };
+  EXPECT_EQ(
+      kernels::multiplies_natively<bf16>(),
+      has(" avx512_bf16") && (kernels::has_amx() || !has("GenuineIntel") || !has(" avx512_fp16")));
 #ifdef __x86_64__
   constexpr int kSupportedStates = 0x1021, kTileData = 18;  // ARCH_GET_XCOMP_SUPP
   unsigned long states = 0;
-  EXPECT_EQ(kernels::has_amx(), info.str().find(" amx_bf16") != std::string::npos &&
+  EXPECT_EQ(kernels::has_amx(), has(" amx_bf16") &&
                                     syscall(SYS_arch_prctl, kSupportedStates, &states) == 0 &&
                                     (states >> kTileData & 1));
 #endif

@@ -16,7 +16,8 @@ struct DotTile {
   using Args = GemmArgs<bf16, C>;
   using Word = std::uint32_t;
   using Left = DotRows;
-  static constexpr std::int64_t kTerms = 2, kPanel = 64, kInner = 384, kGroup = 192, kRows = 6;
+  static constexpr std::int64_t kTerms = 2, kPanel = 64, kInner = 384, kGroup = 192, kRows = 6,
+                                kSlab = 1 << 20, kDepth = kSlab, kTogether = 1;
 
   static void pack(const Args& g, std::int64_t column, std::int64_t columns, std::int64_t term,
                    std::int64_t terms, Word* to) {

@@ -5,6 +5,7 @@
 #include "kernels/cpu/float_gemm.h"
 #include "kernels/cpu/half_gemm.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/simd_half.h"
 #include "kernels/elementwise.h"
 
@@ -20,7 +21,9 @@ std::string describe(const GemmArgs<float>& g) {
          std::to_string(g.ldc);
 }
 
-void product(cpu::Stream& stream, const GemmArgs<float>& g) {
+void product(cpu::Stream& stream, GemmArgs<float> g) {
+  g.bias = nullptr;  // which gemm() adds
+  if (row_gemm_takes(g, kFewRows)) return row_gemm(stream, g);
   if (float_gemm_takes(g)) return float_gemm(stream, g);
   const TeamSize team(usable_threads(stream));
   const dnnl_status_t status =

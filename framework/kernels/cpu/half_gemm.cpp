@@ -1,6 +1,7 @@
 #include "kernels/cpu/half_gemm.h"
 
 #include <compare>
+#include <cstdlib>
 #include <dnnl.hpp>
 #include <map>
 #include <memory>
@@ -10,8 +11,10 @@
 
 #include "kernels/cpu/amx_gemm.h"
 #include "kernels/cpu/dot_gemm.h"
+#include "kernels/cpu/float_gemm.h"
 #include "kernels/cpu/onednn_isa.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/simd_half.h"
 
 namespace tfm::kernels {
@@ -169,12 +172,29 @@ void convert_rows(cpu::Stream& stream, const From* from, std::int64_t from_strid
            [&](std::int64_t r) { convert_row(from + r * from_stride, to + r * to_stride, cols); });
 }
 
+// Intel processors with AVX512-FP16 multiply bf16 by AVX512-BF16 at half their rate in fp32. They
+// have AMX, too, but a hypervisor may hide it.
+bool has_slow_dots() {
+#ifdef __x86_64__
+  const bool asked_for = std::getenv("ONEDNN_MAX_CPU_ISA") || std::getenv("DNNL_MAX_CPU_ISA");
+  return !asked_for && __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512fp16");
+#else
+  return false;
+#endif
+}
+
+template <class T, class C>
+void converting(cpu::Stream& stream, const GemmArgs<T, C>& g) {
+  has_float_gemm() ? float_gemm(stream, g) : half_gemm_by_conversion(stream, g);
+}
+
 }  // namespace
 
 template <class T>
 bool multiplies_natively() {
   static const bool native = [] {
-    if constexpr (std::is_same_v<T, bf16>) return onednn_has(dnnl::cpu_isa::avx512_core_bf16);
+    if constexpr (std::is_same_v<T, bf16>)
+      return onednn_has(dnnl::cpu_isa::avx512_core_bf16) && (has_amx() || !has_slow_dots());
 #if DNNL_VERSION_MAJOR >= 3
     return onednn_has(dnnl::cpu_isa::avx512_core_fp16);
 #else
@@ -186,7 +206,9 @@ bool multiplies_natively() {
 
 template <class T, class C>
 void half_gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
-  if (!multiplies_natively<T>()) return half_gemm_by_conversion(stream, g);
+  const bool native = multiplies_natively<T>();
+  if (row_gemm_takes(g, native ? kFewHalfRows : kFewRows)) return row_gemm(stream, g);
+  if (!native) return converting(stream, g);
   if constexpr (std::is_same_v<T, bf16>) {
     if (has_amx()) return amx_gemm(stream, g);
     if (dot_gemm_takes(g)) return dot_gemm(stream, g);
@@ -198,7 +220,7 @@ void half_gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
     panel.b += g.transpose_b ? column * g.ldb : column;
     panel.c += column;
     if (g.bias) panel.bias += column;
-    if (!library_product(panel, here.threads)) half_gemm_by_conversion(here, panel);
+    if (!library_product(panel, here.threads)) converting(here, panel);
   }
 }
 

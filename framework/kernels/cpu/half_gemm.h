@@ -5,14 +5,15 @@
 
 namespace tfm::kernels {
 
-// Whether the processor has instructions for products of type T. ONEDNN_MAX_CPU_ISA can hide them.
+// Whether the processor has instructions for products of type T that are faster than converting.
+// ONEDNN_MAX_CPU_ISA can hide them, or ask for AVX512-BF16 where it is slower.
 template <class T>
 bool multiplies_natively();
 
 // As gemm(); sums are held in float.
 template <class T, class C>
 void half_gemm(cpu::Stream&, const GemmArgs<T, C>&);
-// The same, but converts blocks of the factors to float.
+// The same, but converts blocks of the factors to float, for oneDNN.
 template <class T, class C>
 void half_gemm_by_conversion(cpu::Stream&, const GemmArgs<T, C>&);
 

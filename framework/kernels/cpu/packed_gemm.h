@@ -12,6 +12,10 @@
 
 namespace tfm::kernels {
 
+struct PackedRight;  // names of scratch memory that all products share
+struct KeptSums;
+struct OwnSums;
+
 // `Tile` packs words of kTerms terms each and multiplies them by instructions of its own. It has
 //   Args    the product's arguments
 //   Word
@@ -20,6 +24,9 @@ namespace tfm::kernels {
 //   kInner  words of theirs that a group of rows meets at a time
 //   kGroup  rows of a group, at most
 //   kRows   rows of one block of the product's kernel
+//   kSlab   words of the right factor that are packed at once, at most
+//   kDepth  those of one column, at most
+//   kTogether  panels whose sums are written to C together
 //   pack(g, column, columns, term, terms, to): a panel, (words, kPanel), zeros after its columns
 //   left(g, row, rows, term, terms): a group, packed or in place
 //   multiply(rows, columns, words, left, first, right, sums, accumulate): sums (rows, kPanel) of
@@ -29,29 +36,30 @@ class PackedGemm {
   using Args = typename Tile::Args;
   using Word = typename Tile::Word;
   static constexpr std::int64_t kTerms = Tile::kTerms, kPanel = Tile::kPanel, kInner = Tile::kInner,
-                                kGroup = Tile::kGroup, kRows = Tile::kRows;
+                                kGroup = Tile::kGroup, kRows = Tile::kRows, kSlab = Tile::kSlab,
+                                kDepth = Tile::kDepth, kTogether = Tile::kTogether;
 
  public:
   PackedGemm(const Args& g, int threads) : g_(g), team_{threads} {}
 
   void run() {
     const std::int64_t words = g_.k / kTerms,
-                       depth = words * std::min(g_.n, kWidth) <= kPacked
-                                   ? words
-                                   : kPacked / std::min(round_up(g_.n, kPanel), 2 * kWidth),
-                       most = std::max(kPacked / (depth * kPanel), std::int64_t{1}) * kPanel,
+                       depth = std::min(kDepth,
+                                        words * std::min(g_.n, kWidth) <= kSlab
+                                            ? words
+                                            : kSlab / std::min(round_up(g_.n, kPanel), 2 * kWidth)),
+                       most = std::max(kSlab / (depth * kPanel), std::int64_t{1}) * kPanel,
                        width = round_up(ceil_div(g_.n, ceil_div(g_.n, most)), kPanel);
-    packed_ = scratch<Word, struct Packed>(width * depth);
-    kept_ = depth < words ? scratch<float, struct Kept>(g_.m * width) : nullptr;
+    packed_ = scratch<Word, PackedRight>(width * depth);
+    kept_ = depth < words ? scratch<float, KeptSums>(g_.m * width) : nullptr;
     for (std::int64_t column = 0; column < g_.n; column += width)
       for (std::int64_t word = 0; word < words; word += depth)
         multiply({column, std::min(g_.n, column + width), word, std::min(depth, words - word)});
   }
 
  private:
-  // Words of the right factor that are packed at once: for at least kWidth columns, or of some of
-  // the terms.
-  static constexpr std::int64_t kPacked = 1 << 20, kWidth = 512;
+  // Columns that a slab of all terms has at least; where they do not fit, it has some of the terms.
+  static constexpr std::int64_t kWidth = 512;
 
   // Rows and panels of columns that one thread computes.
   struct Part {
@@ -98,19 +106,29 @@ class PackedGemm {
     const std::int64_t rows = part.row_end - part.row;
     if (rows <= 0 || part.panel >= part.panel_end) return;
     const std::int64_t size = round_up(ceil_div(rows, ceil_div(rows, kGroup)), kRows);
-    float* const own = scratch<float, struct Own>(size * kPanel);
+    float* const own = scratch<float, OwnSums>(kTogether * size * kPanel);
     const bool first = s.word == 0, last = (s.word + s.words) * kTerms == g_.k;
     for (std::int64_t row = part.row; row < part.row_end; row += size) {
       const std::int64_t m = std::min(size, part.row_end - row);
       const auto left = Tile::left(g_, row, m, s.word * kTerms, s.words * kTerms);
-      for (std::int64_t p = part.panel; p < part.panel_end; ++p) {
-        const std::int64_t column = s.column + p * kPanel, n = std::min(kPanel, s.end - column);
-        const Word* const right = packed_ + p * s.words * kPanel;
-        float* const sums = kept_ ? kept_ + (p * g_.m + row) * kPanel : own;
-        for (std::int64_t k = 0; k < s.words; k += kInner)
-          Tile::multiply(m, n, std::min(kInner, s.words - k), left, k, right + k * kPanel, sums,
-                         !first || k > 0);
-        for (std::int64_t r = 0; last && r < m; ++r) finish(sums + r * kPanel, row + r, column, n);
+      for (std::int64_t begin = part.panel; begin < part.panel_end; begin += kTogether) {
+        const std::int64_t end = std::min(begin + kTogether, part.panel_end);
+        const auto sums = [&](std::int64_t p) {
+          return kept_ ? kept_ + (p * g_.m + row) * kPanel : own + (p - begin) * size * kPanel;
+        };
+        for (std::int64_t p = begin; p < end; ++p) {
+          const std::int64_t column = s.column + p * kPanel, n = std::min(kPanel, s.end - column);
+          for (std::int64_t r = 0; last && r < m; ++r)
+            __builtin_prefetch(g_.c + (row + r) * g_.ldc + column, 1);
+          for (std::int64_t k = 0; k < s.words; k += kInner)
+            Tile::multiply(m, n, std::min(kInner, s.words - k), left, k,
+                           packed_ + (p * s.words + k) * kPanel, sums(p), !first || k > 0);
+        }
+        for (std::int64_t r = 0; last && r < m; ++r)
+          for (std::int64_t p = begin; p < end; ++p) {
+            const std::int64_t column = s.column + p * kPanel;
+            finish(sums(p) + r * kPanel, row + r, column, std::min(kPanel, s.end - column));
+          }
       }
     }
   }

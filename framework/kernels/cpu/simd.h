@@ -18,7 +18,7 @@ namespace tfm::kernels {
 
 #define TFM_INLINE __attribute__((always_inline))
 
-#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define TFM_AVX512 1
 inline constexpr int kVectorBytes = 64;
 #elif defined(__AVX2__)

@@ -90,17 +90,26 @@ TFM_INLINE inline Shorts load_bits(const void* p, Full) {
   std::memcpy(&bits, p, sizeof bits);
   return bits;
 }
+TFM_INLINE inline void store_bits(void* p, Shorts bits, Full) {
+  std::memcpy(p, &bits, sizeof bits);
+}
+#ifdef TFM_AVX512
+TFM_INLINE inline Shorts load_bits(const void* p, FirstLanes m) {
+  return (Shorts)_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << m.n) - 1), p);
+}
+TFM_INLINE inline void store_bits(void* p, Shorts bits, FirstLanes m) {
+  _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << m.n) - 1), (__m256i)bits);
+}
+#else
 TFM_INLINE inline Shorts load_bits(const void* p, FirstLanes m) {
   Shorts bits{};
   std::memcpy(&bits, p, static_cast<std::size_t>(m.n) * 2);
   return bits;
 }
-TFM_INLINE inline void store_bits(void* p, Shorts bits, Full) {
-  std::memcpy(p, &bits, sizeof bits);
-}
 TFM_INLINE inline void store_bits(void* p, Shorts bits, FirstLanes m) {
   std::memcpy(p, &bits, static_cast<std::size_t>(m.n) * 2);
 }
+#endif
 template <Half T, class Mask>
 TFM_INLINE inline Vec<float> load(const T* p, Mask m) {
   return widen(p, load_bits(p, m));
