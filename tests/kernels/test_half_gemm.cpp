@@ -150,7 +150,7 @@ void expect_bits_of_any_team(const std::vector<Product>& products, F&& gemm) {
 }
 
 // Beside the others several strips of columns and slabs of terms, and rows whose sums are kept.
-TEST(HalfGemm, FloatGemmMatchesStraightLoopsWithTheSameBitsForAnyTeam) {
+TEST(ConvertingGemm, MatchesStraightLoopsWithTheSameBitsForAnyTeam) {
   if (!kernels::has_float_gemm())
     GTEST_SKIP() << "libraries for processors without AVX-512 have none";
   const auto float_gemm = [](cpu::Stream& s, const auto& args) { kernels::float_gemm(s, args); };
@@ -159,10 +159,11 @@ TEST(HalfGemm, FloatGemmMatchesStraightLoopsWithTheSameBitsForAnyTeam) {
   all.push_back({false, false, 2060, 3, 1030, 1, 0, true, 0});
   all.push_back({true, true, 2060, 3, 1030, 0.5, -0.25, false, 3});
   expect_bits_of_any_team<bf16, bf16>(all, float_gemm);
+  std::erase_if(all, [](const Product& p) { return p.m * p.n * p.k > 1 << 22; });
   expect_bits_of_any_team<f16, float>(all, float_gemm);
 }
 
-TEST(HalfGemm, FewRowsMatchStraightLoopsWithTheSameBitsForAnyTeam) {
+TEST(RowGemm, MatchesStraightLoopsWithTheSameBitsForAnyTeam) {
   const auto row_gemm = [](cpu::Stream& s, const auto& args) { kernels::row_gemm(s, args); };
   std::vector<Product> all;
   for (const Product& p : products())
@@ -173,7 +174,7 @@ TEST(HalfGemm, FewRowsMatchStraightLoopsWithTheSameBitsForAnyTeam) {
   expect_bits_of_any_team<f16, float>(all, row_gemm);
 }
 
-TEST(HalfGemm, FewRowsHaveTheSameBitsWithOthersAndAlone) {
+TEST(RowGemm, RowsHaveTheSameBitsWithOthersAndAlone) {
   constexpr std::int64_t m = 11, n = 37, k = 203;
   const std::vector<bf16> a = elements<bf16>(m * k), b = elements<bf16>(n * k);
   std::vector<float> together(m * n), alone(m * n);

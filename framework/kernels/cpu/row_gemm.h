@@ -1,7 +1,6 @@
 #pragma once
-// Products of a few rows with 16-bit weights, (out, in), as in decoding: they read the weights
-// once, as they lie, at the rate of memory. An element of C has the same bits whatever the number
-// of rows and of threads.
+// Products of a few rows with weights, (out, in), as in decoding: they read the weights once, as
+// they lie. An element of C has the same bits whatever the number of rows and of threads.
 #include "kernels/gemm.h"
 
 namespace tfm::kernels {
