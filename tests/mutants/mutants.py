@@ -30,6 +30,7 @@ ROOMS = {
         ("kernels/cpu/float_gemm.cpp", "r * left.terms + «from * kRows»", "0", ["unit:FloatGemm*"]),
         ("kernels/cpu/float_gemm.cpp", "part.c = g.c + «row * g.ldc»", "0", ["unit:ConvertingGemm*"]),
         ("kernels/cpu/gemm.cpp", "«g.bias = nullptr;»", ";", ["unit:Gemm*"]),
+        ("kernels/cpu/gemm.cpp", "if («row_gemm_takes(g, kFewRows)») return", "false", ["unit:RowGemm*"]),
         ("kernels/cpu/row_gemm.cpp", "if («g_.beta != 0»)", "false", ["unit:Gemm*"]),
         ("kernels/cpu/row_gemm.cpp", "a_ + «row * g_.k»", "0", ["unit:Gemm*"]),
         ("kernels/cpu/half_gemm.cpp", "«term == 0 ? g.beta : 1»", "g.beta", ["unit:HalfGemm*"]),
