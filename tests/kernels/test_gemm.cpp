@@ -1,5 +1,6 @@
 // Matrix products and plain vector operations against straight loops.
-#include "kernels/cpu/float_gemm.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/onednn_isa.h"
 #include "kernels/elementwise.h"
 #include "support/gemm_case.h"
 
@@ -48,42 +49,41 @@ TEST(GemmThreads, DoubleBitsDoNotDependOnTheTeam) {
   for (int threads : {2, 3}) EXPECT_TRUE(same_bits(one, run<double>(p, threads)));
 }
 
-std::vector<float> run_float_gemm(const Product& p, int threads) {
-  const GemmCase<float> c(p);
-  return c.multiply<float>(threads, c.bound<float>(),
-                           [](cpu::Stream& s, const auto& args) { kernels::float_gemm(s, args); });
-}
+// Shapes of linear layers, and of gradients of weights, that oneDNN's sgemm is slow with.
+const Product kLinear{false, true, 70, 130, 515, 1, 0, true, 0},
+    kGradient{true, false, 1030, 257, 600, 1, -0.25, false, 3};
 
-class FloatGemm : public testing::Test {
+class WideFloats : public testing::Test {
  protected:
   void SetUp() override {
-    if (!kernels::has_float_gemm())
-      GTEST_SKIP() << "libraries for processors without AVX-512 have no such product";
+    if (!kernels::onednn_has(dnnl::cpu_isa::avx512_core)) GTEST_SKIP() << "needs AVX-512";
   }
 };
 
-// Blocks and panels that are not whole, and several parts of columns and of terms.
-TEST_F(FloatGemm, MatchesStraightLoopsWithTheSameBitsForAnyTeam) {
-  for (auto [m, n, k] : {std::array{1, 1, 1},
-                         {14, 32, 256},
-                         {33, 17, 64},
-                         {700, 70, 600},
-                         {3, 2150, 1030},
-                         {230, 70, 1030}})
-    for (const auto& [ta, tb, alpha, beta, bias] : {std::tuple{true, false, 1.0, 0.0, false},
-                                                    {true, false, 1.0, 1.0, false},
-                                                    {false, true, 0.5, -0.25, false},
-                                                    {false, false, 0.5, 0.0, true}}) {
-      const Product p{ta, tb, m, n, k, alpha, beta, bias};
-      const std::vector<float> one = run_float_gemm(p, 1);
-      for (int threads : {2, 3, 4}) EXPECT_TRUE(same_bits(one, run_float_gemm(p, threads)));
+TEST_F(WideFloats, AreMultipliedByMatmul) {
+  for (Product p : {kLinear, kGradient})
+    for (double alpha : {1.0, 0.5}) {
+      p.alpha = alpha;
+      if (alpha != 1) p.bias = false, p.beta = 0, p.padding = 0;
+      const GemmCase<float> c(p);
+      const auto matmul = [](cpu::Stream& s, const auto& args) {
+        EXPECT_TRUE(kernels::matmul(args, s.threads));
+      };
+      EXPECT_TRUE(same_bits(run<float>(p, 2), c.multiply<float>(2, c.bound<float>(), matmul)));
     }
 }
 
-TEST_F(FloatGemm, ComputesGradientsOfWeightsInFp32) {
-  const Product p{true, false, 1024, 256, 1100, 1, 0, false};
-  EXPECT_TRUE(same_bits(run<float>(p, 2), run_float_gemm(p, 1)));
+TEST_F(WideFloats, HaveTheirBiasAlsoWhereMatmulWouldScaleIt) {
+  Product p = kLinear;
+  p.alpha = 0.5;
+  run<float>(p, 2);
 }
+
+TEST_F(WideFloats, LeaveTheTeamSizeAndAreMultipliedInsideARegion) {
+  expect_team_size_kept([](int threads) { return run<float>(kGradient, threads); });
+}
+
+TEST_F(WideFloats, TakeLittleMemoryOfManyThreads) { expect_little_memory<float>(1536, 512, 4096); }
 
 TYPED_TEST(Gemm, LeavesTheTeamSizeAndRunsInsideARegion) {
   const Product p{true, false, 40, 30, 20, 1, 0, true};

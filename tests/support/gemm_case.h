@@ -1,5 +1,6 @@
 #pragma once
 // Matrix products against float64, for all types that kernels::gemm multiplies.
+#include <malloc.h>
 #include <omp.h>
 
 #include "kernels/gemm.h"
@@ -82,6 +83,34 @@ void expect_team_size_kept(F run) {
   }
   for (const auto& result : results) EXPECT_TRUE(same_bits(result, alone));
   EXPECT_EQ(omp_get_max_threads(), before);
+}
+
+// A^T B of 16 threads leaves less than 40 MiB of scratch memory. oneDNN's matmul divides the terms
+// of tall products among so many, each with a whole C.
+template <class T>
+void expect_little_memory(std::int64_t m, std::int64_t n, std::int64_t k) {
+  const auto allocated = [] {
+    const auto now = ::mallinfo2();
+    return now.uordblks + now.hblkhd;
+  };
+  const std::size_t before = allocated();
+  {
+    const std::vector<T> a(k * m, T(1)), b(k * n, T(1));
+    std::vector<float> c(m * n);
+    cpu::Stream stream{16};
+    kernels::gemm(stream, kernels::GemmArgs<T, float>{.transpose_a = true,
+                                                      .m = m,
+                                                      .n = n,
+                                                      .k = k,
+                                                      .a = a.data(),
+                                                      .lda = m,
+                                                      .b = b.data(),
+                                                      .ldb = n,
+                                                      .c = c.data(),
+                                                      .ldc = n});
+    EXPECT_EQ(std::ranges::count(c, static_cast<float>(k)), m * n);
+  }
+  EXPECT_LT(allocated(), before + (40 << 20));
 }
 
 }  // namespace tfm::test

@@ -7,13 +7,13 @@
 
 namespace tfm::kernels {
 
-// Whether dot_gemm() takes the product: k is even, and the sizes are large enough for packing to
-// pay off.
+// Whether dot_gemm() is faster than oneDNN: k is even, and the sizes are large enough for packing
+// to pay off.
 template <class C>
 bool dot_gemm_takes(const GemmArgs<bf16, C>&);
 
-// As gemm(). Requires dot_gemm_takes() and multiplies_natively<bf16>(). With AMX, for which
-// amx_gemm() is there, bits depend on the number of threads.
+// As gemm(). Requires an even k and multiplies_natively<bf16>(). With AMX, for which amx_gemm() is
+// there, bits depend on the number of threads.
 template <class C>
 void dot_gemm(cpu::Stream&, const GemmArgs<bf16, C>&);
 

@@ -135,10 +135,6 @@ struct FloatTile {
 
 bool has_float_gemm() { return true; }
 
-bool float_gemm_takes(const GemmArgs<float>& g) {
-  return g.transpose_a && !g.transpose_b && g.m >= 1024 && g.n >= 256 && g.n < 768 && g.k >= 128;
-}
-
 template <class T, class C>
 void float_gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   using Tile = FloatTile<T, C>;
@@ -163,7 +159,6 @@ void float_gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
 }
 #else
 bool has_float_gemm() { return false; }
-bool float_gemm_takes(const GemmArgs<float>&) { return false; }
 template <class T, class C>
 void float_gemm(cpu::Stream&, const GemmArgs<T, C>&) {
   internal_error("this library was compiled without AVX-512");
@@ -171,7 +166,6 @@ void float_gemm(cpu::Stream&, const GemmArgs<T, C>&) {
 #endif
 
 #define TFM_INSTANTIATE(T, C) template void float_gemm(cpu::Stream&, const GemmArgs<T, C>&);
-TFM_INSTANTIATE(float, float)
 TFM_INSTANTIATE(bf16, bf16)
 TFM_INSTANTIATE(bf16, float)
 TFM_INSTANTIATE(f16, f16)

@@ -2,8 +2,9 @@
 
 #include <dnnl.h>
 
-#include "kernels/cpu/float_gemm.h"
 #include "kernels/cpu/half_gemm.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/onednn_isa.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/simd_half.h"
@@ -21,11 +22,31 @@ std::string describe(const GemmArgs<float>& g) {
          std::to_string(g.ldc);
 }
 
-void product(cpu::Stream& stream, GemmArgs<float> g) {
-  g.bias = nullptr;  // which gemm() adds
+// With AVX-512, oneDNN's sgemm packs no factor where 1/m + 1/n is 0.00196 or more; those of linear
+// layers it packs on one thread. Where it does not, matmul is faster, except for few terms.
+bool is_faster_by_matmul(const GemmArgs<float>& g, int threads) {
+  static const bool has_avx512 = onednn_has(dnnl::cpu_isa::avx512_core);
+  const double m = static_cast<double>(g.m), n = static_cast<double>(g.n);
+  if (!has_avx512 || g.k < 512 || 1 / m + 1 / n < 0.00196) return false;
+  if (g.transpose_a) return !g.transpose_b && g.m >= 1024 && g.n >= 256;
+  return g.transpose_b && g.m > kFewRows && g.n >= 128 && threads > 1;
+}
+
+template <class T>
+void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
+  cpu::Stream here{usable_threads(stream)};
+  parallel(here, g.m, g.m * g.n, [&](std::int64_t r) {
+    T* c = g.c + r * g.ldc;
+    each<T>(g.n, [&](std::int64_t i, auto m)
+                     TFM_INLINE { store(c + i, load(c + i, m) + load(g.bias + i, m), m); });
+  });
+}
+
+void product(cpu::Stream& stream, const GemmArgs<float>& g) {
   if (row_gemm_takes(g, kFewRows)) return row_gemm(stream, g);
-  if (float_gemm_takes(g)) return float_gemm(stream, g);
-  const TeamSize team(usable_threads(stream));
+  const int threads = usable_threads(stream);
+  if (is_faster_by_matmul(g, threads) && matmul(g, threads)) return;
+  const TeamSize team(threads);
   const dnnl_status_t status =
       dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a,
                  g.lda, g.b, g.ldb, g.beta, g.c, g.ldc);
@@ -33,6 +54,7 @@ void product(cpu::Stream& stream, GemmArgs<float> g) {
             "oneDNN failed a matrix product with status " + std::to_string(status) + ": " +
                 describe(g) +
                 "; a leading dimension must be at least the row length of its stored matrix");
+  if (g.bias) add_row(stream, g);
 }
 
 // C rows [row, row + rows) x one panel of columns, k values of a packed panel of B; `first`: beta
@@ -101,6 +123,7 @@ void product(cpu::Stream& stream, const GemmArgs<double>& g) {
   };
   cpu::Stream here{usable_threads(stream)};
   parallel(here, panels * blocks, g.m * g.n * g.k, block);
+  if (g.bias) add_row(stream, g);
 }
 
 template <class T>
@@ -108,16 +131,6 @@ void scale_rows(const GemmArgs<T>& g) {  // k = 0: an empty sum
   for (std::int64_t r = 0; r < g.m; ++r)
     for (std::int64_t c = 0; c < g.n; ++c)
       g.c[r * g.ldc + c] = g.beta == T{0} ? T{0} : g.beta * g.c[r * g.ldc + c];
-}
-
-template <class T>
-void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
-  cpu::Stream here{usable_threads(stream)};
-  parallel(here, g.m, g.m * g.n, [&](std::int64_t r) {
-    T* c = g.c + r * g.ldc;
-    each<T>(g.n, [&](std::int64_t i, auto m)
-                     TFM_INLINE { store(c + i, load(c + i, m) + load(g.bias + i, m), m); });
-  });
 }
 
 }  // namespace
@@ -131,10 +144,8 @@ void gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
               "16-bit factors need terms, and a bias a 16-bit product");
     half_gemm(stream, g);
   } else {
-    if (g.k > 0)
-      product(stream, g);
-    else
-      scale_rows(g);
+    if (g.k > 0) return product(stream, g);
+    scale_rows(g);
     if (g.bias) add_row(stream, g);
   }
 }
