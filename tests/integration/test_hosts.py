@@ -131,10 +131,15 @@ def check_the_doctor(hosts):
         #include <sys/syscall.h>
         #include <time.h>
         #include <unistd.h>
+        static int ahead;
+        /* Once: other threads ask for the time while MPI_Init changes the environment. */
+        __attribute__((constructor)) static void read_rank(void) {
+          const char* rank = getenv("OMPI_COMM_WORLD_RANK");
+          ahead = rank && atoi(rank) == 1 ? 90 : 0;
+        }
         int clock_gettime(clockid_t id, struct timespec* t) {
           const int failed = syscall(SYS_clock_gettime, id, t);
-          const char* rank = getenv("OMPI_COMM_WORLD_RANK");
-          if (id == CLOCK_REALTIME && rank && atoi(rank) == 1) t->tv_sec += 90;
+          if (id == CLOCK_REALTIME) t->tv_sec += ahead;
           return failed;
         }""")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", "clock.so", "clock.c"], check=True)
