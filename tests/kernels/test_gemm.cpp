@@ -79,6 +79,8 @@ TEST_F(WideFloats, HaveTheirBiasAlsoWhereMatmulWouldScaleIt) {
   run<float>(p, 2);
 }
 
+TEST(RowGemm, AddsTheBiasOnce) { run<float>({false, true, 5, 2050, 130, 1, 0, true}, 2); }
+
 TEST_F(WideFloats, LeaveTheTeamSizeAndAreMultipliedInsideARegion) {
   expect_team_size_kept([](int threads) { return run<float>(kGradient, threads); });
 }

@@ -32,20 +32,14 @@ bool is_faster_by_matmul(const GemmArgs<float>& g, int threads) {
   return g.transpose_b && g.m > kFewRows && g.n >= 128 && threads > 1;
 }
 
-template <class T>
-void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
-  cpu::Stream here{usable_threads(stream)};
-  parallel(here, g.m, g.m * g.n, [&](std::int64_t r) {
-    T* c = g.c + r * g.ldc;
-    each<T>(g.n, [&](std::int64_t i, auto m)
-                     TFM_INLINE { store(c + i, load(c + i, m) + load(g.bias + i, m), m); });
-  });
-}
-
-void product(cpu::Stream& stream, const GemmArgs<float>& g) {
-  if (row_gemm_takes(g, kFewRows)) return row_gemm(stream, g);
+// Returns whether the bias is added.
+bool product(cpu::Stream& stream, const GemmArgs<float>& g) {
+  if (row_gemm_takes(g, kFewRows)) {
+    row_gemm(stream, g);
+    return true;
+  }
   const int threads = usable_threads(stream);
-  if (is_faster_by_matmul(g, threads) && matmul(g, threads)) return;
+  if (is_faster_by_matmul(g, threads) && matmul(g, threads)) return true;
   const TeamSize team(threads);
   const dnnl_status_t status =
       dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a,
@@ -54,7 +48,7 @@ void product(cpu::Stream& stream, const GemmArgs<float>& g) {
             "oneDNN failed a matrix product with status " + std::to_string(status) + ": " +
                 describe(g) +
                 "; a leading dimension must be at least the row length of its stored matrix");
-  if (g.bias) add_row(stream, g);
+  return false;
 }
 
 // C rows [row, row + rows) x one panel of columns, k values of a packed panel of B; `first`: beta
@@ -108,7 +102,7 @@ void pack(const GemmArgs<T>& g, std::int64_t column, std::int64_t width, std::in
     }
 }
 
-void product(cpu::Stream& stream, const GemmArgs<double>& g) {
+bool product(cpu::Stream& stream, const GemmArgs<double>& g) {
   constexpr std::int64_t W = 2 * kLanes<double>;
   const std::int64_t panels = ceil_div(g.n, W), blocks = ceil_div(g.m, kBlockRows);
   auto block = [&](std::int64_t task) {
@@ -123,7 +117,7 @@ void product(cpu::Stream& stream, const GemmArgs<double>& g) {
   };
   cpu::Stream here{usable_threads(stream)};
   parallel(here, panels * blocks, g.m * g.n * g.k, block);
-  if (g.bias) add_row(stream, g);
+  return false;
 }
 
 template <class T>
@@ -131,6 +125,16 @@ void scale_rows(const GemmArgs<T>& g) {  // k = 0: an empty sum
   for (std::int64_t r = 0; r < g.m; ++r)
     for (std::int64_t c = 0; c < g.n; ++c)
       g.c[r * g.ldc + c] = g.beta == T{0} ? T{0} : g.beta * g.c[r * g.ldc + c];
+}
+
+template <class T>
+void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
+  cpu::Stream here{usable_threads(stream)};
+  parallel(here, g.m, g.m * g.n, [&](std::int64_t r) {
+    T* c = g.c + r * g.ldc;
+    each<T>(g.n, [&](std::int64_t i, auto m)
+                     TFM_INLINE { store(c + i, load(c + i, m) + load(g.bias + i, m), m); });
+  });
 }
 
 }  // namespace
@@ -144,8 +148,8 @@ void gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
               "16-bit factors need terms, and a bias a 16-bit product");
     half_gemm(stream, g);
   } else {
-    if (g.k > 0) return product(stream, g);
-    scale_rows(g);
+    if (g.k > 0 && product(stream, g)) return;
+    if (g.k <= 0) scale_rows(g);
     if (g.bias) add_row(stream, g);
   }
 }
