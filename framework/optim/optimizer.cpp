@@ -64,8 +64,7 @@ std::vector<comm::CollectiveCall> update_collectives(const nn::ParameterSet& par
                                                      const OptimizerOptions& options,
                                                      const std::vector<Bucket>& buckets,
                                                      DType dtype) {
-  std::vector<comm::CollectiveCall> all =
-      options.rule->collectives(parameters, layout, accum_type(dtype));
+  std::vector<comm::CollectiveCall> all = options.rule->collectives(parameters, layout, dtype);
   std::ranges::copy(lend_collectives(parameters, options, buckets, dtype), std::back_inserter(all));
   return all;
 }
@@ -90,7 +89,7 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
       buckets_(std::move(buckets)),
       dtype_(dtype),
       shards_(std::move(shards)),
-      workspace_bytes_(options_.rule->workspace_bytes(parameters, mesh.layout, accum_type(dtype))),
+      workspace_bytes_(options_.rule->workspace_bytes(parameters, mesh.layout, dtype)),
       update_calls_(update_collectives(parameters, mesh.layout, options_, buckets_, dtype)),
       gather_calls_(gather_collectives(parameters, options_, buckets_, dtype)),
       lend_calls_(lend_collectives(parameters, options_, buckets_, dtype)) {

@@ -135,21 +135,22 @@ class Rule {
   }
   // Numbers of update `update`, counted from 1, at learning rate `lr`. `keep` is set by Optimizer.
   virtual UpdateNumbers numbers(std::int64_t update, double lr) const = 0;
-  // Bytes of FlatBuffers::workspace; `dtype` is the type of the gradients.
+  // Bytes of FlatBuffers::workspace; `dtype` is the type of the parameters.
   virtual std::int64_t workspace_bytes(const nn::ParameterSet&, const comm::Layout&,
                                        DType /*dtype*/) const {
     return 0;
   }
   // Bytes of scratch memory that its kernels take on a GPU in addition.
   virtual std::int64_t scratch_bytes(const nn::ParameterSet&) const { return 0; }
-  // Collectives of an update, in order; `dtype` is the type of the gradients.
+  // Collectives of an update, in order; `dtype` is the type of the parameters.
   virtual std::vector<comm::CollectiveCall> collectives(const nn::ParameterSet&,
                                                         const comm::Layout&,
                                                         DType /*dtype*/) const {
     return {};
   }
   // For predictions: numbers that an update reads and writes per element, in addition to one pass
-  // over weights, gradients and states; and its matrix products on one rank.
+  // over weights, gradients and states; and its matrix products on one rank, in the type of the
+  // parameters.
   virtual double further_accesses() const { return 0; }
   virtual std::vector<graph::Work::Product> products(const nn::ParameterSet&,
                                                      const comm::Layout&) const {

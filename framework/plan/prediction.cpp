@@ -55,7 +55,7 @@ class Clock {
     spend("optimizer", Limit::optimizer, (bytes.norm + bytes.update) / device_.bandwidth);
     for (const graph::Work::Product& p :
          optimizer_of(plan_).rule->products(plan_.model().parameters(), plan_.mesh.layout))
-      spend("optimizer", Limit::optimizer, device_.product_seconds(p, accum_type(plan_.dtype)));
+      spend("optimizer", Limit::optimizer, device_.product_seconds(p, plan_.dtype));
   }
 
   Prediction result;

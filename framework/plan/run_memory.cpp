@@ -10,8 +10,7 @@ std::int64_t rule_memory(const StepPlan& p) {
   const std::shared_ptr<const optim::Rule> kept = optimizer_of(p).rule;
   const optim::Rule& rule = *kept;
   const nn::ParameterSet& parameters = p.model().parameters();
-  const std::int64_t workspace =
-                         rule.workspace_bytes(parameters, p.mesh.layout, accum_type(p.dtype)),
+  const std::int64_t workspace = rule.workspace_bytes(parameters, p.mesh.layout, p.dtype),
                      scratch = p.on_host() ? 0 : rule.scratch_bytes(parameters);
   return workspace + (scratch > 0 ? device::scratch_piece(1) + scratch : 0);
 }

@@ -50,6 +50,8 @@ ROOMS = {
         ("optim/rules/adafactor.cpp", "return «r.counted»", "true", ["ranks2:All/Optimizers*adafactor*"]),
         ("kernels/part_update.inl", "::sqrt(larger(1.0, m / n))", "1.0", ["unit:PartUpdate*"]),
         ("optim/rules/muon.cpp", "config_.muon.lr / config_.lr", "1.0", ["ranks1:All/Optimizers*muon*"]),
+        ("optim/rules/newton_schulz.cpp", "c = «T(2.0315)»", "T(2)", ["ranks1:All/Optimizers*muon*"]),
+        ("optim/rules/newton_schulz.cpp", "if («x != matrix») kernels", "false", ["unit:NewtonSchulz*"]),
         ("optim/schedule.cpp", "lr * s / w", "lr * (s - 1) / w"),
         ("optim/schedule.cpp", "std::sqrt(w / s)", "std::sqrt(s / w)"),
         ("optim/schedule.cpp", "std::pow(w, -1.5)", "std::pow(w, -1.0)"),

@@ -1,6 +1,6 @@
-// Muon (Jordan et al. 2024) as torch.optim.Muon has it, in fp32: the momentum of each matrix of the
-// hidden layers is replaced by the nearest orthogonal matrix, about, by Newton-Schulz iterations.
-// All other parameters are updated as by AdamW.
+// Muon (Jordan et al. 2024) as torch.optim.Muon has it, but in the parameters' type: the momentum
+// of each matrix of the hidden layers is replaced by the nearest orthogonal matrix, about. All
+// other parameters are updated as by AdamW.
 //
 // The ranks take one whole matrix each, the largest ones first. In such a round reduce-scatters
 // bring the shards of every matrix together on its rank, and all-gathers bring the results to all;
@@ -10,21 +10,24 @@
 #include <algorithm>
 
 #include "kernels/elementwise.h"
-#include "kernels/gemm.h"
 #include "optim/rules/adam.h"
 #include "optim/rules/by_part.h"
 #include "optim/rules/elementwise.h"
+#include "optim/rules/newton_schulz.h"
 #include "optim/rules/registry.h"
 
 namespace tfm::optim {
 namespace {
 
 constexpr int kMatrices = 1;  // the group of the matrices
-constexpr double kLeastNorm = 1e-7;
 
 // A round exchanges as many elements of each of its matrices at once.
 std::int64_t window(const PartRound& r) {
   return round_up(ceil_div(r.elements, std::ssize(r.parts)), nn::ParameterSet::kGranule);
+}
+// Of the windows of all ranks, and of this rank's own matrix.
+std::int64_t exchanged(const PartRound& r) {
+  return std::ssize(r.parts) * window(r) + round_up(r.elements, nn::ParameterSet::kGranule);
 }
 // f(first, count) for each window.
 template <class F>
@@ -39,58 +42,6 @@ std::int64_t elements_of(const nn::ParameterSet& p, int part) {
 std::int64_t short_side(const nn::ParameterSet& p, int part) {
   const Shape& full = p.slices()[static_cast<std::size_t>(part)].full;
   return std::min(full[0], full[1]);
-}
-
-// Newton-Schulz: a polynomial that brings the singular values of x near 1, `steps` times.
-template <class T, class Stream>
-void orthogonalize(Stream& stream, T* x, std::int64_t rows, std::int64_t cols, std::int64_t steps,
-                   T* workspace) {
-  constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
-  const bool wide = rows <= cols;
-  const std::int64_t n = rows * cols, side = std::min(rows, cols);
-  T *const gram = workspace, *const polynomial = gram + side * side,
-           *const next = polynomial + side * side;
-  const auto copy = [&](std::int64_t count, const T* from, T* to) {
-    kernels::copy(stream, kernels::CopyArgs<T>{count, from, to});
-  };
-  kernels::normalize(stream, kernels::NormalizeArgs<T>{n, kLeastNorm, x});
-  for (std::int64_t step = 0; step < steps; ++step) {
-    kernels::gemm(stream, kernels::GemmArgs<T>{.transpose_a = !wide,
-                                               .transpose_b = wide,
-                                               .m = side,
-                                               .n = side,
-                                               .k = n / side,
-                                               .a = x,
-                                               .lda = cols,
-                                               .b = x,
-                                               .ldb = cols,
-                                               .c = gram,
-                                               .ldc = side});
-    copy(side * side, gram, polynomial);
-    kernels::gemm(stream, kernels::GemmArgs<T>{.m = side,
-                                               .n = side,
-                                               .k = side,
-                                               .alpha = static_cast<T>(c),
-                                               .a = gram,
-                                               .lda = side,
-                                               .b = gram,
-                                               .ldb = side,
-                                               .beta = static_cast<T>(b),
-                                               .c = polynomial,
-                                               .ldc = side});
-    copy(n, x, next);
-    kernels::gemm(stream, kernels::GemmArgs<T>{.m = rows,
-                                               .n = cols,
-                                               .k = side,
-                                               .a = wide ? polynomial : x,
-                                               .lda = wide ? side : cols,
-                                               .b = wide ? x : polynomial,
-                                               .ldb = wide ? cols : side,
-                                               .beta = static_cast<T>(a),
-                                               .c = next,
-                                               .ldc = cols});
-    copy(n, next, x);
-  }
 }
 
 class Muon final : public Rule {
@@ -132,10 +83,10 @@ class Muon final : public Rule {
       std::int64_t side = 0;
       for (const int p : r.parts)
         if (p >= 0) side = std::max(side, short_side(parameters, p));
-      most = std::max(most,
-                      layout.size(layout.stage()) * window(r) + 2 * r.elements + 2 * side * side);
+      most = std::max(most, exchanged(r) * size_of(accum_type(dtype)) +
+                                newton_schulz_bytes(r.elements, side, dtype));
     }
-    return most * size_of(dtype);
+    return most;
   }
   std::vector<comm::CollectiveCall> collectives(const nn::ParameterSet& parameters,
                                                 const comm::Layout& layout,
@@ -145,8 +96,8 @@ class Muon final : public Rule {
       for (const comm::Collective kind :
            {comm::Collective::reduce_scatter, comm::Collective::all_gather})
         each_window(r, [&](std::int64_t, std::int64_t count) {
-          all.push_back(
-              {kind, layout.stage(), layout.size(layout.stage()) * count * size_of(dtype)});
+          all.push_back({kind, layout.stage(),
+                         layout.size(layout.stage()) * count * size_of(accum_type(dtype))});
         });
     return all;
   }
@@ -192,8 +143,7 @@ class Muon final : public Rule {
   template <class T, class Stream>
   void orthogonalize_round(Stream& stream, const Update& u, const PartRound& round) const {
     const std::int64_t ranks = std::ssize(round.parts), rank = u.mesh.stage().rank();
-    T *const all = static_cast<T*>(u.flat.workspace), *const own = all + ranks * window(round),
-             *const rest = own + round.elements;
+    T *const all = static_cast<T*>(u.flat.workspace), *const own = all + ranks * window(round);
     const auto tensor = [](T* data, std::int64_t n) { return Tensor{data, dtype_of<T>, {n}}; };
     each_window(round, [&](std::int64_t first, std::int64_t count) {
       kernels::fill(stream, kernels::FillArgs<T>{ranks * count, T(0), all});
@@ -206,7 +156,8 @@ class Muon final : public Rule {
     });
     if (const int part = round.parts[static_cast<std::size_t>(rank)]; part >= 0) {
       const Shape& full = u.parameters.slices()[static_cast<std::size_t>(part)].full;
-      orthogonalize(stream, own, full[0], full[1], config_.muon.ns_steps, rest);
+      orthogonalize(&stream, u.dtype, own, full[0], full[1], config_.muon.ns_steps,
+                    all + exchanged(round));
     }
     each_window(round, [&](std::int64_t first, std::int64_t count) {
       u.calls->next(tensor(own + first, count), tensor(all, ranks * count));
