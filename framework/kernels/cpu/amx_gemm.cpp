@@ -21,8 +21,8 @@ namespace {
 // passes: 32 columns or rows and kInner terms of it at a time are packed into the first-level cache
 // and multiplied with the whole band.
 constexpr std::int64_t kTile = 16, kTerms = 32, kTileElements = kTile * kTerms, kBlock = 2 * kTile,
-                       kSums = kBlock * kBlock, kInner = 256, kDepth = 1024, kBand = 1024,
-                       kBandElements = 640 << 10;
+                       kSums = kBlock * kBlock, kInner = 256, kDepth = 768, kBand = 1024,
+                       kBandElements = 512 << 10;
 constexpr std::int64_t kStrip = 1024;       // of the passing factor, whose sums last over depths
 constexpr std::int64_t kCached = 16 << 20;  // bytes of a 16-bit C that caches may keep
 
@@ -224,21 +224,24 @@ struct Range {
 // How a thread computes m rows and n columns: which factor is kept, and in what parts.
 struct Order {
   std::int64_t m, n, k;
+  bool along_terms;  // rows of the left factor, which then pass: packing copies them
   std::int64_t depths = ceil_div(k, kDepth), depth = round_up(ceil_div(k, depths), kTerms),
                most = std::clamp(kBandElements / depth, kBlock, kBand) / kBlock * kBlock;
-  bool keeps_columns = packed(n, m) < packed(m, n);
+  bool keeps_columns = along_terms || packing(n, m) < packing(m, n);
   std::int64_t kept = keeps_columns ? n : m, passing = keeps_columns ? m : n,
                band = round_up(ceil_div(kept, ceil_div(kept, most)), kBlock),
                strip = depths > 1 ? std::min(kStrip, round_up(passing, kBlock)) : passing;
 
-  // Rows and columns that are packed, some more than once.
-  std::int64_t packed(std::int64_t kept_factor, std::int64_t passing_factor) const {
-    return kept_factor * (depths > 1 ? ceil_div(passing_factor, kStrip) : 1) +
-           passing_factor * ceil_div(kept_factor, most);
+  // Packing, of some parts more than once, as terms of sums that take as long: 80 for an element,
+  // 48 for one that is copied.
+  std::int64_t packing(std::int64_t kept_factor, std::int64_t passing_factor) const {
+    return 80 * kept_factor * (depths > 1 ? ceil_div(passing_factor, kStrip) : 1) +
+           (along_terms ? 48 : 80) * passing_factor * ceil_div(kept_factor, most);
   }
-  // Packing an element counts as 80 terms.
-  std::int64_t work() const { return m * n + 80 * packed(kept, passing); }
+  std::int64_t work() const { return m * n + packing(kept, passing); }
 };
+
+struct ProductParts;  // scratch memory of both types of C
 
 // Computes a part of C in the calling thread.
 template <class C>
@@ -246,13 +249,12 @@ class PartOfProduct {
  public:
   PartOfProduct(const GemmArgs<bf16, C>& g, Range rows, Range columns)
       : g_(g),
-        order_{rows.size(), columns.size(), g.k},
+        order_{rows.size(), columns.size(), g.k, !g.transpose_a},
         kept_range_(order_.keeps_columns ? columns : rows),
         passing_range_(order_.keeps_columns ? rows : columns),
-        kept_(scratch<bf16, struct Kept>(order_.band * order_.depth)),
-        passing_(scratch<bf16, struct Passing>(kBlock * kInner)),
-        sums_(scratch<float, struct Sums>(order_.band *
-                                          (order_.depths > 1 ? order_.strip : kBlock))) {}
+        sums_(scratch<float, ProductParts>(sums() + (kept() + kBlock * kInner) / 2)),
+        kept_(reinterpret_cast<bf16*>(sums_ + sums())),
+        passing_(kept_ + kept()) {}
 
   TFM_AMX_TARGET void compute() const {
     const AmxTiles tiles;
@@ -266,6 +268,10 @@ class PartOfProduct {
   }
 
  private:
+  // Elements of scratch memory.
+  std::int64_t sums() const { return order_.band * (order_.depths > 1 ? order_.strip : kBlock); }
+  std::int64_t kept() const { return order_.band * order_.depth; }
+
   TFM_AMX_TARGET void compute_strip(Range kept, Range passing, std::int64_t d) const {
     const bool columns = order_.keeps_columns;
     const Factor left{g_.a, g_.lda, !g_.transpose_a}, right{g_.b, g_.ldb, g_.transpose_b};
@@ -311,19 +317,19 @@ class PartOfProduct {
   const Order order_;
   const Range kept_range_, passing_range_;
   const bool streamed_ = streamed(g_);
-  bf16 *kept_, *passing_;
   float* sums_;
+  bf16 *kept_, *passing_;
 };
 
 // Into how many parts threads divide the rows, and so the columns: with the least work for a
 // thread.
 std::int64_t parts_of_rows(std::int64_t row_blocks, std::int64_t column_blocks, std::int64_t k,
-                           std::int64_t threads) {
+                           bool along_terms, std::int64_t threads) {
   std::int64_t best = 1, least = std::numeric_limits<std::int64_t>::max();
   for (std::int64_t parts = 1; parts <= threads; ++parts) {
     if (threads % parts) continue;
     const Order order{ceil_div(row_blocks, parts) * kBlock,
-                      ceil_div(column_blocks, threads / parts) * kBlock, k};
+                      ceil_div(column_blocks, threads / parts) * kBlock, k, along_terms};
     if (order.work() < least) least = order.work(), best = parts;
   }
   return best;
@@ -350,7 +356,7 @@ void amx_gemm(cpu::Stream& stream, const GemmArgs<bf16, C>& g) {
 #ifdef __x86_64__
   const int threads = g.m * g.n * g.k < (1 << 20) ? 1 : usable_threads(stream);
   const std::int64_t row_blocks = ceil_div(g.m, kBlock), column_blocks = ceil_div(g.n, kBlock);
-  const std::int64_t down = parts_of_rows(row_blocks, column_blocks, g.k, threads),
+  const std::int64_t down = parts_of_rows(row_blocks, column_blocks, g.k, !g.transpose_a, threads),
                      across = threads / down;
   cpu::Stream team{threads};
   parallel(team, threads, kTeamWork, [&](std::int64_t t) {

@@ -2,6 +2,7 @@
 // Loops over a stream's OpenMP team, and scratch memory per thread. Results never depend on the
 // size of the team.
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -78,10 +79,10 @@ struct RowBlocks {
   std::int64_t rows, size, count;
 };
 
-// Memory of at least n elements, 64-byte aligned, owned by the calling thread and kept between
-// calls, one buffer for each type and `Use`, a name: scratch<float, struct Scores>(n). A larger
-// request for the same one discards its content and invalidates earlier pointers. Throws
-// std::bad_alloc.
+// Memory of at least n elements, 64-byte aligned, from 2 MiB on in huge pages where there are any,
+// owned by the calling thread and kept between calls, one buffer for each type and `Use`, a name:
+// scratch<float, struct Scores>(n). A larger request for the same one discards its content and
+// invalidates earlier pointers. Throws std::bad_alloc.
 template <class T, class Use>
 T* scratch(std::int64_t n) {
   struct Free {
@@ -90,11 +91,15 @@ T* scratch(std::int64_t n) {
   thread_local std::unique_ptr<void, Free> memory;
   thread_local std::int64_t capacity = 0;
   if (n > capacity) {
-    const std::int64_t bytes = round_up(n * static_cast<std::int64_t>(sizeof(T)), 4096);
+    constexpr std::int64_t kHugePage = 2 << 20;
+    const std::int64_t size = n * static_cast<std::int64_t>(sizeof(T));
+    const bool huge = size >= kHugePage;
+    const std::int64_t bytes = round_up(size, huge ? kHugePage : 4096);
     memory.reset();
     capacity = 0;
-    memory.reset(std::aligned_alloc(64, static_cast<std::size_t>(bytes)));
+    memory.reset(std::aligned_alloc(huge ? kHugePage : 64, static_cast<std::size_t>(bytes)));
     if (!memory) throw std::bad_alloc();
+    if (huge) madvise(memory.get(), static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
     capacity = bytes / static_cast<std::int64_t>(sizeof(T));
   }
   return static_cast<T*>(memory.get());
