@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kSteps = 5;
 
-// The result, and whether what lies behind the workspace is untouched.
+// The result, which must be of numbers of type P, and what lies behind the workspace untouched.
 template <class P>
 std::vector<double> orthogonal(const std::vector<double>& x, std::int64_t rows, std::int64_t cols,
                                std::int64_t steps = kSteps) {
@@ -26,6 +26,7 @@ std::vector<double> orthogonal(const std::vector<double>& x, std::int64_t rows, 
   optim::orthogonalize(&stream, dtype_of<P>, matrix.data(), rows, cols, steps, workspace.data());
   for (std::size_t i = bytes; i < workspace.size(); ++i)
     EXPECT_EQ(workspace[i], kUntouched) << "behind the workspace";
+  for (const T v : matrix) EXPECT_EQ(static_cast<T>(static_cast<P>(v)), v);
   return {matrix.begin(), matrix.end()};
 }
 

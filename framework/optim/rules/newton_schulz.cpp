@@ -29,7 +29,7 @@ P* iterate(Stream& stream, P* x, P* next, std::int64_t rows, std::int64_t cols, 
   const bool wide = rows <= cols;
   const std::int64_t n = rows * cols, side = std::min(rows, cols);
   P *const gram = squares, *const polynomial =
-                               squares + round_up(side * side, kNewtonSchulzGranule);
+                               squares + round_up(side * side, nn::ParameterSet::kGranule);
   const auto copy = [&](std::int64_t count, const P* from, P* to) {
     kernels::copy(stream, kernels::CopyArgs<P>{count, from, to});
   };
@@ -75,7 +75,7 @@ P* iterate(Stream& stream, P* x, P* next, std::int64_t rows, std::int64_t cols, 
 template <class P, class Stream>
 void orthogonalize(Stream& stream, Accum<P>* matrix, std::int64_t rows, std::int64_t cols,
                    std::int64_t steps, P* workspace) {
-  const std::int64_t n = rows * cols, room = round_up(n, kNewtonSchulzGranule);
+  const std::int64_t n = rows * cols, room = round_up(n, nn::ParameterSet::kGranule);
   kernels::normalize(stream, kernels::NormalizeArgs<Accum<P>>{n, kLeastNorm, matrix});
   if constexpr (std::is_same_v<P, Accum<P>>) {
     P* const x = iterate(stream, matrix, workspace, rows, cols, steps, workspace + room);

@@ -4,17 +4,16 @@
 
 #include "core/dtype.h"
 #include "device/stream.h"
+#include "nn/parameter.h"
 
 namespace tfm::optim {
-
-// Elements in the workspace begin at multiples of this.
-inline constexpr std::int64_t kNewtonSchulzGranule = 64;
 
 // Bytes of the workspace for matrices of at most `elements` elements and `side` rows or columns,
 // whichever are fewer; `dtype` is the type of the parameters.
 inline std::int64_t newton_schulz_bytes(std::int64_t elements, std::int64_t side, DType dtype) {
-  return round_up(elements, kNewtonSchulzGranule) * size_of(accum_type(dtype)) +
-         2 * round_up(side * side, kNewtonSchulzGranule) * size_of(dtype);
+  constexpr std::int64_t kGranule = nn::ParameterSet::kGranule;
+  return round_up(elements, kGranule) * size_of(accum_type(dtype)) +
+         2 * round_up(side * side, kGranule) * size_of(dtype);
 }
 
 // Of a row-major matrix of accum_type(dtype), as gradients of parameters of type `dtype` are. The
