@@ -15,6 +15,8 @@ struct Runtime {
   int driver = 13000;                             // its version; 0: there is none
   std::vector<int> capability = {90};             // of each device
   std::size_t free_bytes = std::size_t{1} << 40;  // an allocation of more fails
+  std::size_t held_bytes = 1000;                  // by all programs
+  bool full = false;                              // no program can start on the device
   bool late = false;  // nothing is done before somebody waits for it, and the host cannot touch the
                       // device's memory
   bool capturing = false;  // work of streams is recorded instead of done

@@ -108,7 +108,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   std::strcpy(p->name, "Block emulator/1");
-  p->totalGlobalMem = runtime.free_bytes + 1000;
+  p->totalGlobalMem = runtime.free_bytes + runtime.held_bytes;
   p->major = 9;
   return cudaSuccess;
 }
@@ -135,7 +135,8 @@ cudaError_t cudaFreeHost(void* p) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *free = runtime.free_bytes, *total = runtime.free_bytes + 1000;
+  if (runtime.full) return cudaErrorMemoryAllocation;
+  *free = runtime.free_bytes, *total = runtime.free_bytes + runtime.held_bytes;
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,

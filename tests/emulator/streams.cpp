@@ -155,6 +155,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned, int) {
+  if (tfm::emulator::runtime.full) return cudaErrorMemoryAllocation;
   *s = streams.emplace_back(new CUstream_st);
   return cudaSuccess;
 }

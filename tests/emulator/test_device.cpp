@@ -1,6 +1,7 @@
 // device/cuda and the products by cuBLASLt, against stand-ins of the runtime and the library.
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <utility>
 
 #include "core/error.h"
@@ -501,6 +502,30 @@ TEST_F(DeviceRuntime, ScratchSaysHowMuchMemoryIsMissing) {
     EXPECT_EQ(e.available_bytes, available());
     EXPECT_NE(std::string(e.what()).find("30 of 1030 bytes free"), std::string::npos) << e.what();
   }
+}
+
+std::string out_of_memory(const std::function<void()>& start) {
+  try {
+    start();
+  } catch (const device::OutOfMemory& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST_F(DeviceRuntime, SaysWhoHoldsTheMemory) {
+  const auto allocate = [] { device::allocate(device_stream(), 2000); };
+  emulator::runtime.free_bytes = 1000, emulator::runtime.held_bytes = 100;
+  const std::string small = out_of_memory(allocate);
+  EXPECT_NE(small.find("1000 of 1100 bytes free; reduce train.micro_batch_size"), small.npos)
+      << small;
+  emulator::runtime.held_bytes = std::size_t{1} << 40;
+  const std::string shared = out_of_memory(allocate);
+  EXPECT_NE(shared.find("this program has allocated "), shared.npos) << shared;
+  EXPECT_NE(shared.find("; other programs hold it"), shared.npos) << shared;
+  emulator::runtime.full = true;
+  const std::string full = out_of_memory([] { cuda::Stream(0, {}); });
+  EXPECT_NE(full.find("device 0 has no memory"), full.npos) << full;
 }
 
 TEST_F(DeviceRuntime, AllocatesZerosAndCopies) {

@@ -1,6 +1,7 @@
 // CUDA implementation of device/memory.h.
 #include "device/memory.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -30,13 +31,23 @@ void fail_for_memory(const std::string& wanted) {
   std::size_t free = 0, total = 0;
   int device = 0;
   cudaGetLastError();  // clears it
-  if (cudaGetDevice(&device) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess)
-    cudaGetLastError();
-  throw device::OutOfMemory(
-      wanted + ": device " + std::to_string(device) + " has " + std::to_string(free) + " of " +
-          std::to_string(total) +
-          " bytes free; reduce train.micro_batch_size, set recompute to full, or use more ranks",
-      static_cast<std::int64_t>(free) + device::allocated);
+  const bool known =
+      cudaGetDevice(&device) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess;
+  if (!known) cudaGetLastError();
+  const auto left = static_cast<std::int64_t>(free), all = static_cast<std::int64_t>(total);
+  const std::int64_t own = device::allocated,
+                     others = all - left - own;  // with what libraries hold, some GB at most
+  std::string text = wanted + ": device " + std::to_string(device) + " has ";
+  text += known      ? std::to_string(left) + " of " + std::to_string(all) + " bytes free"
+          : own == 0 ? "no memory for one more program"
+                     : "no memory left";
+  if (known ? others <= std::max(own, all / 8) : own > 0)
+    text += "; reduce train.micro_batch_size, set recompute to full, or use more ranks";
+  else
+    text += (known ? ", and this program has allocated " + std::to_string(own) : "") +
+            "; other programs hold it, which nvidia-smi lists, or ranks that share it: end them, "
+            "choose another GPU by CUDA_VISIBLE_DEVICES, or start fewer ranks on it";
+  throw device::OutOfMemory(text, left + own);
 }
 
 }  // namespace tfm::cuda
