@@ -52,6 +52,7 @@ namespace {
 
 // Read, not mapped: what a disk cannot read is an error here, and would be a signal there.
 std::string checksum(const std::string& path, Task& task) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::vector<char> piece(1 << 20);
   io::Checksum sum;
@@ -60,7 +61,7 @@ std::string checksum(const std::string& path, Task& task) {
     sum.add(std::as_bytes(std::span(piece).first(static_cast<std::size_t>(file.gcount()))));
     task.add(file.gcount());
   } while (file);
-  if (!file.eof()) throw Error(ExitCode::input, path + ": cannot be read");
+  if (!file.eof()) throw Error(ExitCode::input, path + ": cannot be read: " + errno_text());
   return sum.hex();
 }
 
@@ -230,8 +231,12 @@ std::optional<std::string> find_latest(const std::string& dir,
   // Later steps than the latest are of another run: they come last.
   for (const bool later : {false, true})
     for (const auto step : steps)
-      if (step != tried && (tried && step > *tried) == later && valid(step_name(step)))
+      if (step != tried && (tried && step > *tried) == later && valid(step_name(step))) {
+        if (later)
+          log("checkpoint " + step_name(step) + " is later than " + step_name(*tried) +
+              ", which was the latest, and so of another run");
         return dir + "/" + step_name(step);
+      }
   if (!steps.empty())
     throw Error(ExitCode::input, dir + ": none of the " + std::to_string(steps.size()) +
                                      " checkpoints is intact; restore one, or " +

@@ -62,17 +62,22 @@ RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
     if (fd_ >= 0) ::close(fd_);
     throw Error(code, path_ + ": " + text);
   };
-  for (;;) {  // again where the previous owner removed the file between open and lock
+  bool locks = true;  // whether the file system has locks
+  for (;;) {          // again where the previous owner removed the file between open and lock
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd_ < 0 && errno == EISDIR)
       refuse("is a directory; remove it, or set another checkpoint.dir", ExitCode::usage);
     const bool lasts = fd_ < 0 && (errno == EACCES || errno == EPERM || errno == EROFS);
     if (fd_ < 0)
-      refuse("cannot be opened: " + errno_text(), lasts ? ExitCode::usage : ExitCode::retryable);
+      refuse("cannot be opened: " + errno_text() +
+                 (lasts ? "; choose a directory that you may write to" : ""),
+             lasts ? ExitCode::usage : ExitCode::retryable);
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK) refuse("cannot be locked: " + errno_text(), ExitCode::retryable);
-      refuse("another run is using this directory (" + owner_of(fd_).str() +
-             "); stop it or set another checkpoint.dir");
+      if (errno == EWOULDBLOCK)
+        refuse("another run is using this directory (" + owner_of(fd_).str() +
+               "); stop it or set another checkpoint.dir");
+      locks = errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK;
+      if (locks) refuse("cannot be locked: " + errno_text(), ExitCode::retryable);
     }
     if (io::is_named(fd_, path_)) break;
     ::close(fd_);
@@ -83,6 +88,13 @@ RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
   if (old.pid != 0 && old.boot != me.boot && old.host != me.host && !before_me)
     refuse("locked by " + old.str() +
            " on another machine; remove this file if that run has ended");
+  const bool ended =
+      old.host == me.host && old.boot == me.boot &&
+      (old.pid == me.pid || (::kill(static_cast<pid_t>(old.pid), 0) != 0 && errno == ESRCH));
+  if (!locks && old.pid != 0 && !ended && !before_me)
+    refuse("another run may be using this directory (" + old.str() +
+           "), and its file system has no locks; stop it, remove this file if it has ended, or "
+           "set another checkpoint.dir");
   std::string text =
       "host " + me.host + "\npid " + std::to_string(me.pid) + "\nboot " + me.boot + "\n";
   if (!me.job.empty()) text += "job " + me.job + " " + std::to_string(me.restarts) + "\n";

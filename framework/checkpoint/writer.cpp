@@ -127,15 +127,18 @@ void link_best(const std::string& dir, std::int64_t step) {
   io::sync_directory(dir);
 }
 
-// Later steps are of another run, from which this one does not continue.
-void retain(const std::string& dir, std::int64_t written, std::int64_t keep) {
+// Removes what is older than the last `keep`, but never the best one, also where the link to it
+// could not be made, nor what a link left behind names. Later steps are of another run, from which
+// this one does not continue.
+void retain(const std::string& dir, const CheckpointInfo& written, std::int64_t keep) {
   if (keep <= 0) return;
   std::error_code none;
-  const std::string best = fs::read_symlink(dir + "/best", none).string();
+  const std::string linked = fs::read_symlink(dir + "/best", none).string();
   std::vector<std::int64_t> steps;
   for (const auto& e : fs::directory_iterator(dir))
     if (const auto step = step_of(e.path().filename().string());
-        step && *step < written && step_name(*step) != best)
+        step && *step < written.step && step_name(*step) != linked &&
+        !(written.best && written.best->step == *step))
       steps.push_back(*step);
   std::sort(steps.rbegin(), steps.rend());
   for (std::size_t i = static_cast<std::size_t>(std::max<std::int64_t>(keep, 2)) - 1;
@@ -170,22 +173,24 @@ CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& 
   if (auto e = agree(ranks, error); !e.empty()) return give_up(e);
 
   const auto shards = ranks.gather(shard);
+  std::int64_t bytes = 0;
   error = attempt([&] {
+    if (!first) return;
     Manifest manifest;
     static_cast<CheckpointInfo&>(manifest) = info;
     for (const auto& s : shards) add_shard(manifest, s);
-    for (const auto& f : manifest.files) result.bytes += f.bytes;
-    if (!first) return;
+    for (const auto& f : manifest.files) bytes += f.bytes;
     io::replace_file(folder + "/" + manifest_name, to_text(manifest));
     publish(dir, folder, path);
   });
   if (auto e = agree(ranks, error); !e.empty()) return give_up(e);
 
   result.path = path;
+  result.bytes = std::stoll(ranks.gather(std::to_string(bytes))[0]);
   std::string warning;
   if (first && info.best) warning = attempt([&] { link_best(dir, info.best->step); });
   if (first)
-    if (const std::string more = attempt([&] { retain(dir, info.step, keep); }); !more.empty())
+    if (const std::string more = attempt([&] { retain(dir, info, keep); }); !more.empty())
       warning += (warning.empty() ? "" : "; ") + more;
   result.warning = agree(ranks, warning);
   return result;

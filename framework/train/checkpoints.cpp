@@ -48,8 +48,10 @@ class Checkpoints final : public Observer {
                                           .loss_scale = run.engine.loss_scale(),
                                           .best = run.best};
     const std::vector<checkpoint::Chunk> pieces = checkpoint_chunks(run.engine);
+    // Weights that give NaN or Inf may be of no use: no earlier ones are removed for them.
+    const std::int64_t keep = run.nonfinite() ? 0 : c.keep;
     const checkpoint::CheckpointResult result = checkpoint::write_checkpoint(
-        c.dir, info, pieces, c.keep, checkpoint::checkpoint_ranks(run.mesh.world()));
+        c.dir, info, pieces, keep, checkpoint::checkpoint_ranks(run.mesh.world()));
     error_ = result.error;
     run.tell(
         &Observer::after_checkpoint,

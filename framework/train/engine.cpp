@@ -1,6 +1,7 @@
 #include "train/engine.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "comm/calls.h"
 #include "comm/flight_recorder.h"
@@ -308,8 +309,9 @@ StepResult Engine::finish() {
   s.totals.loss = outcome.loss;
   const Tensor losses{s.totals.loss.data(), DType::f64, {plan_.objectives()}};
   comm::run(plan_.mesh, plan_.sum_of_objectives(), losses, losses);
-  const StepResult result{.loss = s.totals.mean(),
-                          .grad_norm = outcome.norm,
+  const auto plain = [](double x) { return std::isnan(x) ? std::nan("") : x; };  // without a sign
+  const StepResult result{.loss = plain(s.totals.mean()),
+                          .grad_norm = plain(outcome.norm),
                           .tokens = s.totals.labels[0],
                           .loss_scale = s.loss_scale,
                           .applied = outcome.applied != 0,

@@ -63,6 +63,7 @@ class Engine {
   inference::Weights translator_weights(std::byte* memory);
   void swap_average() { optimizer_.swap_average(device_.stream(), memory_.flat); }
   optim::LossScale& loss_scale() { return loss_scale_; }
+  const optim::LossScale& loss_scale() const { return loss_scale_; }
   // Updates applied so far: steps without those whose loss or gradient was not finite.
   std::int64_t& updates() { return updates_; }
   // Loaders of this rank's parts of batches in the plan's shapes. Both use the engine's host

@@ -1,7 +1,5 @@
 // Counts steps that were skipped for a loss or gradient of NaN or Inf; ends the run after several
-// in a row.
-#include <cmath>
-
+// in a row, and warns at the end of one whose last steps were skipped.
 #include "telemetry/progress.h"
 #include "train/observers.h"
 
@@ -25,15 +23,27 @@ class NonfiniteSteps final : public Observer {
       warn(step + "loss " + std::to_string(r.loss) + ", gradient norm " +
            std::to_string(r.grad_norm) + "; update skipped" +
            (scale.dynamic ? ", loss scale now " + telemetry::count_text(scale.value) : ""));
-    const bool scale_too_large = scale.dynamic && scale.value >= 1 && std::isfinite(r.loss);
-    if (skipped_ > kAllowed && !scale_too_large)
-      throw Error(ExitCode::numerical, step + "the loss or gradient norm was NaN or infinite in " +
-                                           std::to_string(skipped_) +
-                                           " consecutive steps; lower optimizer.lr, raise "
-                                           "schedule.warmup_steps or inspect the data");
+    if (skipped_ > kAllowed && run.nonfinite()) throw Error(ExitCode::numerical, what(run));
+  }
+
+  void at_end(TrainingRun& run) override {
+    if (skipped_ > 0 && run.nonfinite() && run.lead()) warn(what(run));
   }
 
  private:
+  std::string what(const TrainingRun& run) const {
+    const std::string& dir = run.config.checkpoint.dir;
+    return "step " + std::to_string(run.step) +
+           ": the loss or gradient norm was NaN or infinite in " +
+           (skipped_ == 1 ? "1 step" : std::to_string(skipped_) + " consecutive steps") +
+           "; lower optimizer.lr, raise schedule.warmup_steps or inspect the data" +
+           (dir.empty()
+                ? ""
+                : "; weights of shortly before may be of no use, too: checkpoint.resume takes an "
+                  "earlier checkpoint in " +
+                      dir);
+  }
+
   int skipped_ = 0;  // in a row
 };
 

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "telemetry/live_line.h"
@@ -19,6 +20,11 @@ TrainingRun::TrainingRun(const config::Config& config, const comm::Mesh& mesh,
 
 bool TrainingRun::needs_engine() const {
   return std::ranges::any_of(observers, [&](const auto& o) { return o->needs_engine(*this); });
+}
+
+bool TrainingRun::nonfinite() const {
+  const optim::LossScale& scale = engine.loss_scale();
+  return !result.applied && !(scale.dynamic && scale.value >= 1 && std::isfinite(result.loss));
 }
 
 double TrainingRun::timeout() const {

@@ -70,6 +70,8 @@ struct TrainingRun {
   // Whether something that happens every `every` steps (0: never) is due after this step.
   bool due(std::int64_t every) const { return every > 0 && step % every == 0; }
   bool logged() const { return due(config.metrics.log_every) || last(); }
+  // Whether this step was skipped for NaN or Inf other than of a loss scale that was too large.
+  bool nonfinite() const;
   double tokens_per_second() const { return static_cast<double>(result.tokens) / seconds; }
   // Model FLOPs utilization; nullopt if the peak is unknown.
   std::optional<double> mfu() const {

@@ -50,6 +50,8 @@ class ObeyRequests final : public Observer {
     agree(run);
     if (run.ahead) return;
     run.stop_requested = asked_ == Request::stop && !run.last();
+    if (asked_ == Request::checkpoint && run.config.checkpoint.dir.empty() && run.lead())
+      warn("a checkpoint was asked for, and checkpoint.dir is not set: nothing is saved");
     run.save |= asked_ != Request::none;
     asked_ = Request::none;
   }
@@ -62,7 +64,9 @@ class ObeyRequests final : public Observer {
     if (!run.lead()) return;
     const std::string& dir = run.config.checkpoint.dir;
     if (!dir.empty() && written_) StopRequests::obeyed(dir);
-    if (run.stop_requested) say("stopped on request after step " + std::to_string(run.step));
+    if (run.stop_requested)
+      say("stopped on request after step " + std::to_string(run.step) +
+          (dir.empty() ? "; checkpoint.dir is not set, so nothing was saved" : ""));
   }
 
  private:

@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +20,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/lock.h"
 #include "checkpoint/manifest.h"
+#include "core/host.h"
 #include "core/task.h"
 #include "inference/loaded_model.h"
 #include "io/file.h"
@@ -291,6 +296,9 @@ TEST_F(Checkpoint, LinksThatAreDirectoriesAreReplaced) {
   EXPECT_NE(saved(4).warning, "");
   EXPECT_FALSE(fs::exists(dir_ + "/step-00000002"));
   EXPECT_TRUE(fs::exists(dir_ + "/step-00000003"));
+  for (const std::int64_t step : {5, 6, 7}) EXPECT_NE(save(step, data, 1, 1, 2, best).warning, "");
+  EXPECT_TRUE(fs::exists(dir_ + "/step-00000004")) << "the best one, which no link names";
+  EXPECT_FALSE(fs::exists(dir_ + "/step-00000005"));
 }
 
 TEST(Best, IsTheFirstOfEqualsAndFinite) {
@@ -704,6 +712,50 @@ TEST_F(Checkpoint, TheLockKeepsASecondRunOut) {
   std::ofstream(dir_ + "/run.lock") << "host elsewhere\npid 7\nboot other\n";
   EXPECT_THROW(checkpoint::RunLock{dir_}, Error);
   EXPECT_TRUE(fs::exists(dir_ + "/run.lock"));
+}
+
+// This process has no flock() from now on, as on a file system that lacks it.
+bool lose_flock() {
+  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{std::size(code), code};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST_F(Checkpoint, WithoutLocksOfItsFileSystemADirectoryIsKeptByTheOwnersName) {
+  const auto start = [&](long owner, const std::string& boot = boot_id()) {
+    if (owner != 0)
+      std::ofstream(dir_ + "/run.lock")
+          << "host " << host_name() << "\npid " << owner << "\nboot " << boot << "\n";
+    return in_child([&] {
+      if (!lose_flock()) return 3;
+      try {
+        checkpoint::RunLock lock(dir_);
+        return io::read_whole_file(dir_ + "/run.lock", 4096)
+                           .find("pid " + std::to_string(::getpid()) + "\n") != std::string::npos
+                   ? 0
+                   : 4;
+      } catch (const Error& e) {
+        return std::string(e.what()).find("its file system has no locks") != std::string::npos &&
+                       e.code() == ExitCode::environment
+                   ? 1
+                   : 5;
+      }
+    });
+  };
+  const int first = start(0);
+  if (first == 3) GTEST_SKIP() << "system calls cannot be filtered here";
+  EXPECT_EQ(first, 0);
+  EXPECT_EQ(start(::getpid()), 1) << "may be another run";
+  EXPECT_TRUE(fs::exists(dir_ + "/run.lock"));
+  const pid_t ended = ::fork();
+  if (ended == 0) ::_exit(0);
+  ::waitpid(ended, nullptr, 0);
+  EXPECT_EQ(start(ended), 0);
+  EXPECT_EQ(start(ended, "other"), 1) << "of another machine of this name";
 }
 
 TEST_F(Checkpoint, ADirectoryInPlaceOfTheLockIsRefused) {

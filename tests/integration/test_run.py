@@ -263,6 +263,10 @@ def check_metrics_that_cannot_be_written():
     fresh()
     text = end(start("train.steps=2", "metrics.jsonl=text.txt/run.jsonl", 'checkpoint.dir=""'), 0)
     assert "warning: metrics.jsonl" in text and "text.txt/run.jsonl" in text, text
+    before = pathlib.Path("text.txt").read_bytes()
+    text = end(start("train.steps=2", "metrics.jsonl=text.txt", 'checkpoint.dir=""'), 0)
+    assert "warning: metrics.jsonl" in text and "text.txt: is there, and no run's metrics" in text, text
+    assert pathlib.Path("text.txt").read_bytes() == before and not pathlib.Path("text.txt.old").exists()
 
 
 def check_a_finished_run_started_again():
@@ -283,6 +287,15 @@ def check_a_loss_that_stays_nonfinite():
     assert "4 consecutive steps" in text and "optimizer.lr" in text, text
     losses = [e["loss"] for e in events("step")]
     assert losses[0] is not None and losses[-3:] == [None] * 3 and len(losses) < 20, losses
+    fresh()
+    often = ("checkpoint.every=1", "checkpoint.keep=2")
+    end(start("train.steps=5", *often), 0)
+    text = end(start("train.steps=100", "optimizer.lr=1e30", *often), 5)
+    assert "checkpoint.resume takes an earlier checkpoint in ck" in text, text
+    assert pathlib.Path("ck/step-00000005").exists(), "of before the steps that went wrong"
+    fresh()
+    text = end(start("train.steps=4", "optimizer.lr=1e30"), 0)
+    assert "warning: step 4: the loss or gradient norm was NaN or infinite in" in text, text
 
 
 def check_the_loss_scale_is_restored():
