@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "checkpoint/lock.h"
+#include "checkpoint/manifest.h"
 #include "data/pairs.h"
 #include "huggingface/export.h"
 #include "huggingface/sidecars.h"
@@ -44,7 +45,22 @@ void expect_no_run(const std::string& dir) {
                                      "directory");
 }
 
+// Programs would read the export instead of the checkpoints, also of later steps.
+void expect_no_checkpoints(const std::string& dir) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  bool found = fs::exists(dir + "/manifest.json", none);
+  for (fs::directory_iterator e(dir, none), end; !none && e != end; e.increment(none))
+    found |= checkpoint::step_of(e->path().filename().string()).has_value();
+  if (found)
+    throw Error(ExitCode::usage,
+                dir + ": has checkpoints; choose another directory for the export");
+}
+
 int import(const std::string& from, const std::string& to) {
+  if (std::error_code none; std::filesystem::equivalent(from, to, none))
+    throw Error(ExitCode::usage,
+                to + ": is the model directory; choose another one for the checkpoint");
   config::Config config = inference::huggingface_run(from);
   config.train.global_batch_size = config.train.micro_batch_size = 1;
   config::resolve_for_ranks(config, 1);
@@ -105,6 +121,7 @@ void copy_tokenizer(const std::string& tokenizer, const std::string& to, bool tr
 }
 
 int export_to(const std::string& from, const std::string& to) {
+  expect_no_checkpoints(to);
   const std::string path = inference::verified_path(from, comm::single_mesh().world());
   config::Config config = inference::checkpoint_config(path, {});
   config.train.global_batch_size = config.train.micro_batch_size = 1;

@@ -1,6 +1,7 @@
 // tfm-probe: one forward (and backward) pass on tensors given from outside.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "config/settings.h"
 #include "huggingface/architecture.h"
@@ -147,6 +148,10 @@ int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv, {{"--batch"}, {"--out"}, {"--gradients", false}});
   if (!args.has("--batch") || !args.has("--out"))
     throw Error(ExitCode::usage, "expected --batch and --out; see --help");
+  if (std::error_code none;
+      std::filesystem::equivalent(args.get("--batch"), args.get("--out"), none))
+    throw Error(ExitCode::usage,
+                "--out " + in_quotes(args.get("--out")) + " is the batch; choose another file");
   launch::Launch launch;
   const std::string dir =
       inference::verified_path(args.only("model directory"), launch.mesh(launch.ranks).world());

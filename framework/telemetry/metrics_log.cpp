@@ -46,6 +46,23 @@ bool stays(std::string_view line, std::int64_t resumed, bool due, std::set<std::
                                 .second;
 }
 
+// Whether the file begins as a run's metrics do, or has a line of them near its begin: lines may be
+// damaged.
+bool of_a_run(const std::string& path) {
+  const io::MappedFile file(path);
+  std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
+                        std::min<std::size_t>(file.bytes().size(), std::size_t{1} << 20));
+  if (text.starts_with(R"({"event":"start")")) return true;
+  for (std::size_t end; (end = text.find('\n')) != text.npos; text.remove_prefix(end + 1)) {
+    const auto json = nlohmann::json::parse(text.substr(0, end), nullptr, false);
+    if (!json.is_object() || !json.contains("event") || !json["event"].is_string()) continue;
+    const auto event = json["event"].get<std::string>();
+    for (const char* known : {"start", "step", "eval", "checkpoint", "end"})
+      if (event == known) return true;
+  }
+  return false;
+}
+
 std::string kept_lines(std::string_view all, std::int64_t resumed, bool due) {
   std::string kept;
   std::set<std::string> seen;
@@ -92,6 +109,8 @@ MetricsLog::MetricsLog(std::string path, std::optional<std::int64_t> resumed, bo
 void MetricsLog::begin(std::optional<std::int64_t> resumed, bool due) {
   std::error_code ignored;
   if (!fs::is_regular_file(path_, ignored) || fs::file_size(path_, ignored) == 0) return;
+  if (!of_a_run(path_))
+    throw Error(ExitCode::usage, path_ + ": is there, and no run's metrics; it is left as it is");
   if (resumed.value_or(0) > 0) {
     const io::MappedFile whole(path_);
     const std::string kept = kept_lines(

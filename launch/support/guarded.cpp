@@ -80,7 +80,10 @@ int guarded(int argc, char** argv, const std::string& help,
                                  std::errc::too_many_symbolic_link_levels};
     const bool lasts =
         std::ranges::any_of(lasting, [&](std::errc known) { return e.code() == known; });
-    return fail(static_cast<int>(lasts ? ExitCode::input : ExitCode::retryable), e.what());
+    const std::string path = e.path1().string(), text = path.empty() || !e.path2().empty()
+                                                            ? e.what()
+                                                            : path + ": " + e.code().message();
+    return fail(static_cast<int>(lasts ? ExitCode::input : ExitCode::retryable), text.c_str());
   } catch (const std::system_error& e) {  // of a thread
     return fail(static_cast<int>(ExitCode::retryable), e.what());
   } catch (const std::exception& e) {

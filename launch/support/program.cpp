@@ -17,9 +17,10 @@ config::Config load_config(const std::string& path, const std::vector<std::strin
 }
 
 void write_text(const std::string& path, const std::string& text) {
+  errno = 0;
   std::ofstream out(path);
   out << text;
-  if (!out.flush()) throw Error(ExitCode::retryable, path + ": cannot be written");
+  if (!out.flush()) throw Error(ExitCode::retryable, path + ": cannot be written: " + errno_text());
 }
 
 Launch::Launch(bool check, double timeout) : cores_at_start_(omp_get_num_procs()) {

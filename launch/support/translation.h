@@ -11,7 +11,7 @@ namespace tfm::launch {
 inline inference::TranslatorOptions translator_options(const Arguments& args,
                                                        const inference::TextFormat& format) {
   return {.format = format,
-          .beams = args.integer("--beam", 1, 1),
+          .beams = args.integer("--beam", 1, 1, 1024),
           .length_penalty = args.real("--length-penalty", 1),
           .max_tokens = args.integer("--max-tokens", 0, 1)};
 }

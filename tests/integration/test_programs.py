@@ -390,6 +390,8 @@ def check_checkpoints_of_any_layout():
             run(some, "tfm-generate", name, "--prompt", "the ", "--max-tokens", 4)
             run(some, "tfm-eval", name)
         run(0, "tfm-convert", "export", name, f"{name}-exported")
+        assert "has checkpoints" in run(0, "tfm-convert", "export", name, name, code=2)
+        assert "is the model directory" in run(0, "tfm-convert", "import", f"{name}-exported", f"{name}-exported", code=2)
     for key, value in (("pipeline", 2), ("context", 2), ("zero", 1)):
         refused = f"parallel.{key}={value}"
         assert f"{refused} is not valid here" in run(2, "tfm-generate", "stages", "--prompt", "a", refused, code=2)
