@@ -166,11 +166,6 @@ Mesh staged_mesh(const Mesh& mesh, const device::Device& device) {
   return staged;
 }
 
-#ifdef TFM_NCCL
-// Nodes may have equal names.
-std::string machine_id() { return host_name() + " " + boot_id(); }
-#endif
-
 Mesh of_several(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options) {
 #ifdef TFM_NCCL
   if (options.backend != Backend::mpi && mesh.world().size() > 1) {

@@ -37,7 +37,10 @@ std::shared_ptr<Communicator> make_group(const std::shared_ptr<MpiSession::State
   check_mpi(MPI_Comm_size(s->split_node(group), &near), "MPI_Comm_size");
   int one_node = near == size && !force_messages;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, group), "MPI_Allreduce");
-  if (!one_node) return message_collectives(rank, size, axes, recorder, group, s);
+  if (!one_node) {
+    s->message_groups = true;
+    return message_collectives(rank, size, axes, recorder, group, s);
+  }
   char* memory = s->share(group, SharedMemoryCommunicator::memory_bytes(size));
   return std::make_shared<SharedMemoryCommunicator>(
       rank, size, axes, recorder, memory, own_core,

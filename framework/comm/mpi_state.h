@@ -55,12 +55,17 @@ struct MpiSession::State {
   int local_rank = 0, local_size = 1;
   std::vector<MPI_Comm> groups;
   std::vector<MPI_Win> windows;
-  std::set<Outbox*> outboxes;  // of MpiMessages
+  std::set<Outbox*> outboxes;   // of MpiMessages
+  bool message_groups = false;  // whether some collectives are made of messages
 
-  // Progresses the sends in flight, which MPI may complete only within the sender's calls. Returns
-  // whether any remains.
+  // Progresses the sends in flight, which MPI may complete only within the sender's calls. Of a
+  // send that it has reported complete it may still hold data, until a next call. Returns whether
+  // an outbox has any in flight.
   bool bring_on_messages() {
     bool under_way = false;
+    if (int found = 0; message_groups)
+      check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, node, &found, MPI_STATUS_IGNORE),
+                "MPI_Iprobe");
     for (auto* outbox : outboxes)
       for (auto& [channel, sent] : *outbox)
         under_way |= !sent.requests.empty() && !all_done(sent.requests);

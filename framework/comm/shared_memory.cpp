@@ -36,9 +36,11 @@ void relax() {
 #endif
 }
 
-void futex(Counter& word, int op, std::uint32_t value) {
-  syscall(SYS_futex, &word, op, value, nullptr, nullptr, 0);
+void futex(Counter& word, int op, std::uint32_t value, const timespec* limit = nullptr) {
+  syscall(SYS_futex, &word, op, value, limit, nullptr, 0);
 }
+// Between looks at other communication: what MPI has taken may leave in its next call only.
+constexpr timespec kSleep{.tv_sec = 0, .tv_nsec = 10'000'000};
 
 void copy(char* to, const char* from, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -148,8 +150,10 @@ void SharedMemoryCommunicator::sleep_until(int rank, Stage of, std::uint32_t cou
     usleep(50);
   }
   ++l.sleepers;
-  for (std::uint32_t value = counter; !reached(value, count); value = counter)
-    futex(counter, FUTEX_WAIT, value);
+  for (std::uint32_t value = counter; !reached(value, count); value = counter) {
+    futex(counter, FUTEX_WAIT, value, &kSleep);
+    bring_on_();
+  }
   --l.sleepers;
 }
 

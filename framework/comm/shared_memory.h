@@ -18,7 +18,7 @@ class SharedMemoryCommunicator final : public StagedCommunicator {
   // `memory`: aligned to 64 bytes, visible to all ranks and kept alive by `owner`. Each rank clears
   // its own part; a barrier must follow before the first call. `own_core`: every rank has a core of
   // its own. `bring_on`: progresses this rank's other communication, on which other ranks may
-  // depend, and returns whether any is in flight; the rank sleeps only if none is.
+  // depend, and returns whether any is known to be in flight; the rank sleeps longer if none is.
   SharedMemoryCommunicator(int rank, int size, AxisSet axes,
                            std::shared_ptr<FlightRecorder> recorder, void* memory, bool own_core,
                            std::function<bool()> bring_on, std::shared_ptr<void> owner);

@@ -22,6 +22,8 @@ std::string boot_id() {
   return id;
 }
 
+std::string machine_id() { return host_name() + "/" + boot_id(); }
+
 bool launched_by_mpi() {
   for (const char* name :
        {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})

@@ -5,7 +5,8 @@
 namespace tfm {
 
 std::string host_name();
-std::string boot_id();  // kernel boot id; distinguishes machines of the same name, empty if unknown
+std::string boot_id();     // of the kernel; empty if unknown
+std::string machine_id();  // name and boot id, in one word: machines may have equal names
 
 // Whether a launcher (mpirun, mpiexec, srun) started this process as a rank of an MPI job. A
 // program that was started alone does not need MPI.

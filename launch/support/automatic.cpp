@@ -80,7 +80,7 @@ void check_memory(const Launch& launch, const config::Config& config) {
   if (config.device == config::DeviceKind::cuda) return;
   const plan::StepPlan own =
       plan::make_step_plan(config, comm::Mesh(config::layout_of(config), rank_of_launch()));
-  const std::string here = host_name() + " ";
+  const std::string here = machine_id() + " ";
   std::int64_t bytes = 0;
   for (const std::string& rank : launch.gather(here + std::to_string(own.memory.total())))
     if (rank.starts_with(here)) bytes += std::stoll(rank.substr(here.size()));

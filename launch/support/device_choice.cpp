@@ -34,9 +34,9 @@ std::string obstacle(const std::vector<RankGpus>& ranks) {
 
 DeviceChoice choose_device(const config::Config& config, const std::vector<RankGpus>& ranks) {
   if (config.device != config::DeviceKind::automatic) return {config.device, ""};
-  std::map<std::string, int> idle;  // by host
+  std::map<std::string, int> idle;  // by machine
   for (const RankGpus& r : ranks)
-    if (r.gpus > 0) idle[r.host] = r.gpus;
+    if (r.gpus > 0) idle[r.host + ' ' + r.machine] = r.gpus;
   if (idle.empty()) return {};
   const std::string why = obstacle(ranks);
   if (why.empty()) return {config::DeviceKind::cuda, ""};
@@ -50,14 +50,14 @@ DeviceChoice choose_device(const config::Config& config, const std::vector<RankG
 std::vector<RankGpus> count_gpus(const std::vector<SeenGpus>& ranks) {
   std::map<std::string, std::pair<RankGpus, std::set<std::string>>> hosts;
   for (const SeenGpus& r : ranks) {
-    auto& [all, own] = hosts[r.host];
+    auto& [all, own] = hosts[r.host + ' ' + r.machine];
     if (!r.own.empty()) own.insert(r.own);
-    all.host = r.host, ++all.ranks;
+    all.host = r.host, all.machine = r.machine, ++all.ranks;
     all.gpus = std::max({all.gpus, r.gpus, static_cast<int>(own.size())});
   }
   std::vector<RankGpus> counted;
   for (const SeenGpus& r : ranks) {
-    counted.push_back(hosts[r.host].first);
+    counted.push_back(hosts[r.host + ' ' + r.machine].first);
     if (r.gpus == 0) counted.back().gpus = 0;
   }
   return counted;
@@ -67,9 +67,10 @@ std::vector<RankGpus> gpus_of_ranks(const Launch& launch) {
   const std::string own = device::Device::bus_id(launch.local_rank());
   std::vector<SeenGpus> ranks;
   for (const std::string& line :
-       launch.gather(host_name() + " " + std::to_string(device::Device::gpus()) + " " + own)) {
+       launch.gather(host_name() + " " + machine_id() + " " +
+                     std::to_string(device::Device::gpus()) + " " + own)) {
     SeenGpus& r = ranks.emplace_back();
-    std::istringstream(line) >> r.host >> r.gpus >> r.own;
+    std::istringstream(line) >> r.host >> r.machine >> r.gpus >> r.own;
   }
   return count_gpus(ranks);
 }

@@ -49,6 +49,8 @@ TEST(DeviceChoice, GpusAreCountedWhereEachRankSeesItsOwnAlone) {
   EXPECT_EQ(gpus({{"a", 1, "07"}, {"a", 1, "07"}}), (All{{"a", 2, 1}, {"a", 2, 1}}));
   EXPECT_EQ(gpus({{"a", 4, "07"}, {"a", 4, "0a"}}), (All{{"a", 2, 4}, {"a", 2, 4}}));
   EXPECT_EQ(gpus({{"a", 1, "07"}, {"a", 0, ""}}), (All{{"a", 2, 1}, {"a", 2, 0}}));
+  EXPECT_EQ(gpus({{"a", 1, "07", "x"}, {"a", 1, "07", "y"}}), (All{{"a", 1, 1}, {"a", 1, 1}}))
+      << "two machines of one name";
 }
 
 #ifdef TFM_CUDA

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <optional>
 #include <vector>
 
@@ -192,7 +193,9 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
                                        (p.product == CUDA_R_64F   ? 8
                                         : p.product == CUDA_R_32F ? 4
                                                                   : 2));
-    } catch (const device::OutOfMemory&) {
+    } catch (const device::OutOfMemory& e) {
+      std::fprintf(stderr, "warning: algorithms are not timed, the default is used: %s\n",
+                   e.what());
       plan.chosen = true;
       return;
     }

@@ -88,6 +88,9 @@ class Muon final : public Rule {
     }
     return most;
   }
+  std::int64_t scratch_bytes(const nn::ParameterSet&) const override {
+    return kernels::part_update_scratch();
+  }
   std::vector<comm::CollectiveCall> collectives(const nn::ParameterSet& parameters,
                                                 const comm::Layout& layout,
                                                 DType dtype) const override {
