@@ -185,12 +185,15 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
   v.value(flag("scale_attention", "divide attention scores by sqrt(d_head)"), m.scale_attention);
   v.value(flag("scale_logits", "divide the hidden state by sqrt(d_model) before the output layer"),
           m.scale_logits);
-  v.value(Field{.name = "init_std",
-                .help = "standard deviation of the initial weights",
-                .kind = FieldKind::real,
-                .low = 0,
-                .low_open = true},
-          m.init_std);
+  v.value(
+      Field{.name = "init_std",
+            .help = "standard deviation of the initial weights; with `norm_position: pre` of "
+                    "attention outputs and second feed-forward layers divided by sqrt(sublayers "
+                    "of their stack)",
+            .kind = FieldKind::real,
+            .low = 0,
+            .low_open = true},
+      m.init_std);
 }
 
 }  // namespace

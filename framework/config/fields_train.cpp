@@ -213,7 +213,11 @@ void describe(OptimizerConfig& o, FieldVisitor& v) {
                  "optimizer; adamw decouples weight decay from the gradient; muon updates matrices "
                  "of hidden layers, and all other parameters as adamw"),
           o.type);
-  v.value(real("lr", 0, "peak learning rate"), o.lr);
+  v.value(real("lr", 0,
+               "peak learning rate; with `schedule.type: noam` a factor: the rate is lr / "
+               "sqrt(d_model) x "
+               "min(step^-0.5, step x warmup_steps^-1.5)"),
+          o.lr);
   describe_betas(o, v);
   v.value(Field{.name = "eps",
                 .help = "epsilon added to Adam's denominator, of adamw, adam, lamb and muon",
@@ -237,7 +241,9 @@ void describe(OptimizerConfig& o, FieldVisitor& v) {
 
 void describe(ScheduleConfig& s, FieldVisitor& v) {
   v.value(option("type", "learning rate schedule after warmup"), s.type);
-  v.value(number("warmup_steps", 0, "steps of linear warmup to `optimizer.lr`"), s.warmup_steps);
+  v.value(number("warmup_steps", 0,
+                 "steps of linear warmup to the peak; at least 1 with `noam` and `inverse_sqrt`"),
+          s.warmup_steps);
   v.value(
       real("min_lr", 0,
            "learning rate at the end of the decay; noam and inverse_sqrt: the least after warmup"),
