@@ -187,9 +187,10 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
           m.scale_logits);
   v.value(
       Field{.name = "init_std",
-            .help = "standard deviation of the initial weights; with `norm_position: pre` of "
-                    "attention outputs and second feed-forward layers divided by sqrt(sublayers "
-                    "of their stack)",
+            .help =
+                "standard deviation of the initial weights; with `norm_position: pre` attention "
+                "outputs and second feed-forward layers have it divided by sqrt(sublayers of "
+                "their stack)",
             .kind = FieldKind::real,
             .low = 0,
             .low_open = true},

@@ -32,10 +32,17 @@ std::string shortest(T value) {
   return {text, end};
 }
 
+// A line's object, which has the name of an event; null for any other line.
+nlohmann::json event_in(std::string_view line) {
+  nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object() || !json.contains("event") || !json["event"].is_string()) json = nullptr;
+  return json;
+}
+
 // Whether a line of the resumed run's earlier part is kept; `seen` has the kept ones before it.
 bool stays(std::string_view line, std::int64_t resumed, bool due, std::set<std::string>& seen) {
-  const auto json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_object() || !json.contains("event") || !json["event"].is_string()) return false;
+  const nlohmann::json json = event_in(line);
+  if (json.is_null()) return false;
   const auto event = json["event"].get<std::string>();
   if (event == "start") return true;
   if (event == "end" || !json.contains("step") || !json["step"].is_number_integer()) return false;
@@ -54,8 +61,8 @@ bool of_a_run(const std::string& path) {
                         std::min<std::size_t>(file.bytes().size(), std::size_t{1} << 20));
   if (text.starts_with(R"({"event":"start")")) return true;
   for (std::size_t end; (end = text.find('\n')) != text.npos; text.remove_prefix(end + 1)) {
-    const auto json = nlohmann::json::parse(text.substr(0, end), nullptr, false);
-    if (!json.is_object() || !json.contains("event") || !json["event"].is_string()) continue;
+    const nlohmann::json json = event_in(text.substr(0, end));
+    if (json.is_null()) continue;
     const auto event = json["event"].get<std::string>();
     for (const char* known : {"start", "step", "eval", "checkpoint", "end"})
       if (event == known) return true;

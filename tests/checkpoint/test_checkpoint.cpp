@@ -518,6 +518,7 @@ TEST_F(Checkpoint, LaterStepsNeitherCountNorComeFirst) {
     fs::remove(path + "/manifest.json");
   }
   EXPECT_EQ(latest(), dir_ + "/step-00000040") << "better than none";
+  EXPECT_NE(log_.find("step-00000040 is later than step-00000008"), std::string::npos) << log_;
 }
 
 TEST_F(Checkpoint, AStepIsReplacedWhole) {

@@ -259,6 +259,18 @@ def check_endpoint():
     end(job, 0)
 
 
+def check_requests_that_save_nothing():
+    fresh()
+    job = start('checkpoint.dir=""')
+    wait_for(lambda: len(events("step")) > 1)
+    os.kill(running()[0], signal.SIGUSR1)
+    seen = len(events("step"))
+    wait_for(lambda: len(events("step")) > seen + 3)
+    os.kill(running()[0], signal.SIGTERM)
+    text = end(job, 0)
+    assert "warning: a checkpoint was asked for" in text and "so nothing was saved" in text, text
+
+
 def check_metrics_that_cannot_be_written():
     fresh()
     text = end(start("train.steps=2", "metrics.jsonl=text.txt/run.jsonl", 'checkpoint.dir=""'), 0)
@@ -384,7 +396,7 @@ def main():
         try:
             for check in (check_signals, check_signals_do_no_harm, check_a_stop_during_an_evaluation, check_a_stopped_rank_is_named,
                           check_a_rank_that_stops_at_the_start_is_named, check_files_that_fail, check_a_suspended_job_goes_on,
-                          check_a_full_disk, check_damage, check_endpoint, check_metrics_that_cannot_be_written,
+                          check_a_full_disk, check_damage, check_endpoint, check_requests_that_save_nothing, check_metrics_that_cannot_be_written,
                           check_a_finished_run_started_again,
                           check_a_loss_that_stays_nonfinite, check_the_loss_scale_is_restored, check_another_batch_size_is_refused,
                           check_ranks_have_one_configuration, check_cores_and_threads):
