@@ -84,12 +84,25 @@ TFM_INLINE inline void store(double* p, Vec<double> v, FirstLanes m) {
 TFM_INLINE inline Vec<float> sqrt(Vec<float> v) { return _mm512_maskz_sqrt_ps(0xFFFF, v); }
 TFM_INLINE inline Vec<double> sqrt(Vec<double> v) { return _mm512_maskz_sqrt_pd(0xFF, v); }
 #else
+// Loads of a tail have no branches: the compiler fuses a product and a sum only where none is
+// between them.
+#ifdef __AVX2__
+TFM_INLINE inline Vec<float> load(const float* p, FirstLanes m) {
+  return _mm256_maskload_ps(
+      p, _mm256_cmpgt_epi32(_mm256_set1_epi32(m.n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
+}
+TFM_INLINE inline Vec<double> load(const double* p, FirstLanes m) {
+  return _mm256_maskload_pd(
+      p, _mm256_cmpgt_epi64(_mm256_set1_epi64x(m.n), _mm256_setr_epi64x(0, 1, 2, 3)));
+}
+#else
 template <class T>
-requires(!Half<T>) inline Vec<T> load(const T* p, FirstLanes m) {
+requires(!Half<T>) TFM_INLINE inline Vec<T> load(const T* p, FirstLanes m) {
   Vec<T> v{};
-  for (int i = 0; i < m.n; ++i) v[i] = p[i];
+  std::memcpy(&v, p, static_cast<std::size_t>(m.n) * sizeof(T));
   return v;
 }
+#endif
 inline void store(float* p, Vec<float> v, FirstLanes m) {
   for (int i = 0; i < m.n; ++i) p[i] = v[i];
 }
