@@ -1,4 +1,5 @@
 // Values and rules that depend on the number of ranks.
+#include <numeric>
 
 #include "config/fields.h"
 #include "config/rules.h"
@@ -16,11 +17,6 @@ constexpr std::int64_t kAutoMicroBatches = 4;
 
 // A rule that the number of ranks breaks, with the keys involved, the likeliest culprit first.
 using Refuse = std::function<void(const std::vector<std::string>& keys, const std::string&)>;
-
-// Whether span_corruption's targets meet dropout, whose masks depend on their padded length.
-bool drops_targets(const Config& c) {
-  return c.data.train.type == SourceType::span_corruption && c.model.dropout != DropoutConfig{};
-}
 
 void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
   const std::int64_t t = c.parallel.tensor;
@@ -143,8 +139,21 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
   const std::int64_t local = batch / data;
   const bool split = c.parallel.sequence && tensor > 1;
   std::vector<std::int64_t> legal;
+  // Targets are padded to multiples of 8, which each axis alone is known to share out.
+  const auto shares_targets = [&](std::int64_t m) {
+    return !split || !drops_targets(c) || 8 % tensor != 0 || 8 * m % (context * tensor) == 0;
+  };
   for (std::int64_t m : divisors(local))
-    if (!split || m * length % tensor == 0) legal.push_back(m);
+    if (!split || (m * length % tensor == 0 && shares_targets(m))) legal.push_back(m);
+  std::int64_t& micro = c.train.micro_batch_size;
+  if (!shares_targets(legal.empty() ? local : micro))
+    return refuse({"train.micro_batch_size", "parallel.sequence", "parallel.tensor"},
+                  "targets of span_corruption are padded to multiples of 8, which "
+                  "parallel.context " +
+                      text(context) + " and sequence parallelism over parallel.tensor " +
+                      text(tensor) + " share out; expected a micro_batch_size of a multiple of " +
+                      text(context * tensor / std::gcd<std::int64_t>(8, context * tensor)) +
+                      ", parallel.sequence false, or model.dropout 0");
   const std::string positions =
       "seq_len" + (context > 1 ? " / parallel.context " + text(context) : "");
   const std::string rule = "sequence parallelism shards micro_batch_size * " + positions +
@@ -156,7 +165,6 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
             " sequences of a replica, times train." + positions + " " + text(length) +
             ", is a multiple of " + text(tensor) +
             "; expected a seq_len that is a multiple of it, or parallel.sequence false");
-  std::int64_t& micro = c.train.micro_batch_size;
   if (micro == 0) {
     micro = legal.front();
     const std::int64_t least =

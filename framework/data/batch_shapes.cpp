@@ -23,10 +23,12 @@ std::vector<nn::BatchShape> batch_shapes(const config::Config& c) {
   if (c.data.train.type == config::SourceType::span_corruption) {
     const SpanLengths s =
         span_lengths(t.seq_len, c.data.train.mask_probability, c.data.train.mean_span_length);
-    // Masks of dropout depend on the padded length: with it, ranks have to divide 8.
+    // Masks of dropout depend on the padded length: with it, it is a multiple of 8 in each layout.
     const std::int64_t shards = c.parallel.sequence ? c.parallel.tensor : 1,
-                       length = round_up(s.target, std::lcm(std::lcm<std::int64_t>(8, shards),
-                                                            2 * c.parallel.context));
+                       context = c.parallel.context,
+                       unit = context > 1 ? context * std::lcm<std::int64_t>(2, shards) : shards;
+    const std::int64_t length =
+        round_up(s.target, config::drops_targets(c) ? 8 : std::lcm<std::int64_t>(8, unit));
     if (c.model.position == config::Position::learned && length > c.model.max_seq_len)
       throw Error(ExitCode::usage,
                   "model.max_seq_len " + std::to_string(c.model.max_seq_len) +

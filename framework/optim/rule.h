@@ -162,6 +162,7 @@ class Rule {
 };
 
 // Makes the rule named by optimizer.type.
+// `config.lr`: the peak of the schedule.
 std::shared_ptr<const Rule> make_rule(const config::OptimizerConfig& config);
 
 }  // namespace tfm::optim

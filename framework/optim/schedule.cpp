@@ -37,4 +37,8 @@ double Schedule::at(std::int64_t step) const {
   return lr;
 }
 
+double Schedule::peak() const {
+  return type == config::ScheduleType::noam ? at(std::max<std::int64_t>(1, warmup)) : lr;
+}
+
 }  // namespace tfm::optim

@@ -16,6 +16,7 @@ struct Schedule {
   std::int64_t d_model = 0;
 
   double at(std::int64_t step) const;
+  double peak() const;
 };
 
 }  // namespace tfm::optim

@@ -136,7 +136,8 @@ LeastTime::Sizes LeastTime::sizes_of(const config::Config& c) {
   if (c.parallel.replicas > 1) return s;
   using enum comm::Collective;
   const int shares = layout.size(nn::kModelAxes | nn::kStageAxes);
-  const std::int64_t bucket = c.parallel.bucket_bytes / static_cast<std::int64_t>(gradient_size_);
+  const std::int64_t bucket = std::max<std::int64_t>(
+      1, c.parallel.bucket_bytes / static_cast<std::int64_t>(gradient_size_));
   double elements = 0, by_layers = 0;
   for (const double n : elements_) {
     elements += n / shares;

@@ -182,7 +182,9 @@ optim::Schedule schedule_of(const config::Config& c) {
 
 optim::OptimizerOptions optimizer_of(const StepPlan& p) {
   const config::Config& c = p.config;
-  return {.rule = optim::make_rule(c.optimizer),
+  config::OptimizerConfig optimizer = c.optimizer;
+  optimizer.lr = schedule_of(c).peak();  // which with noam lr is not
+  return {.rule = optim::make_rule(optimizer),
           .grad_clip = c.optimizer.grad_clip,
           .zero = static_cast<int>(c.parallel.zero),
           .sharded = p.sharded(),

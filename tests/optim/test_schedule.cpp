@@ -25,6 +25,8 @@ TEST(Schedule, FollowsItsEquations) {
   EXPECT_DOUBLE_EQ(noam.at(2), 0.25 * 2 / 8);
   EXPECT_DOUBLE_EQ(noam.at(16), 0.25 / 4);
   EXPECT_DOUBLE_EQ(noam.at(64), 0.05) << "the least, not 0.25 / 8";
+  EXPECT_DOUBLE_EQ(noam.peak(), 0.25 / 2);
+  EXPECT_DOUBLE_EQ(schedule(config::ScheduleType::cosine).peak(), 2);
   noam.min_lr = 0.1;
   EXPECT_DOUBLE_EQ(noam.at(2), 0.25 * 2 / 8) << "warmup may have less";
   const Schedule wsd = schedule(config::ScheduleType::wsd);
