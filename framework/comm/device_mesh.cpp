@@ -6,10 +6,12 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "comm/messages.h"
 #ifdef TFM_NCCL
+#include "comm/start_wait.h"
 #include "core/host.h"
 #include "device/cuda/stream.h"
 #endif
@@ -85,9 +87,10 @@ class StagedCollectives final : public Communicator, ThroughHost {
 
   Ticket start(Collective kind, Tensor in, Tensor out) override {
     const bool shifts = kind == Collective::ring_shift;
-    Started s{
-        .device = out,
-        .memory = take(shifts ? in.bytes() + out.bytes() : std::max(in.bytes(), out.bytes()))};
+    const std::int64_t bytes =
+        shifts ? in.bytes() + out.bytes() : std::max(in.bytes(), out.bytes());
+    complete_oldest(kMostUnderWay - bytes);
+    Started s{.device = out, .memory = take(bytes)};
     Tensor from = in, to = out;
     from.data = s.memory.data.get();
     to.data = s.memory.data.get() + (shifts ? in.bytes() : 0);
@@ -105,17 +108,33 @@ class StagedCollectives final : public Communicator, ThroughHost {
   void finish(Ticket ticket) override {
     const auto started = started_.find(ticket);
     TFM_CHECK(started != started_.end(), "no such collective is under way");
-    host_->finish(ticket);
-    put(started->second.device, started->second.host);
-    spare_.push_back(std::move(started->second.memory));
+    if (started->second.memory.data) complete(started->first, started->second);
     started_.erase(started);
   }
 
  private:
+  // Bytes of host memory that collectives hold at once, unless one alone needs more.
+  static constexpr std::int64_t kMostUnderWay = 128 << 20;
   struct Started {
     Tensor device, host;
-    Memory memory;
+    Memory memory;  // none: complete
   };
+  void complete(Ticket ticket, Started& s) {
+    host_->finish(ticket);
+    put(s.device, s.host);
+    spare_.push_back(std::exchange(s.memory, {}));
+  }
+  // In order, which is the same on all ranks, until at most `most` bytes are held.
+  void complete_oldest(std::int64_t most) {
+    std::int64_t held = 0;
+    for (const auto& [ticket, s] : started_) held += s.memory.bytes;
+    for (auto& [ticket, s] : started_) {
+      if (held <= most) return;
+      if (!s.memory.data) continue;
+      held -= s.memory.bytes;
+      complete(ticket, s);
+    }
+  }
   Memory take(std::int64_t bytes) {  // kept from an earlier step, which exchanged the same
     const auto fits =
         std::ranges::find_if(spare_, [&](const Memory& m) { return m.bytes >= bytes; });
@@ -169,11 +188,12 @@ Mesh staged_mesh(const Mesh& mesh, const device::Device& device) {
 Mesh of_several(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options) {
 #ifdef TFM_NCCL
   if (options.backend != Backend::mpi && mesh.world().size() > 1) {
+    const double timeout = options.timeout > 0 ? options.timeout : kStartTimeout;
+    const StartWait wait("connecting the GPUs", timeout);
     cuda::Stream& stream = *std::get<cuda::Stream*>(device.stream());
     const GpuSharing p = gpu_sharing(mesh.world(), machine_id(), cuda::bus_id(stream.device()));
     if (p.own_gpus || options.backend == Backend::nccl)
-      return nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300,
-                       options.channels);
+      return nccl_mesh(mesh, stream, p, timeout, options.channels);
   }
 #else
   if (options.backend == Backend::nccl)

@@ -78,6 +78,28 @@ TEST_F(Nccl, CollectivesAreDoneNoSoonerThanTheyAreFinished) {
   EXPECT_ANY_THROW(data.finish(second));
 }
 
+TEST_F(Nccl, WithoutItHostMemoryOfCollectivesUnderWayIsBounded) {
+  if (job().size() == 1) return;
+  const comm::Mesh mesh = comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device_,
+                                            {.backend = comm::Backend::mpi});
+  comm::Communicator& data = mesh.group(comm::kData);
+  std::vector<Tensor> tensors;
+  std::vector<comm::Communicator::Ticket> tickets;
+  for (int i = 0; i < 4; ++i) {
+    tensors.push_back(tensor(12 << 20));  // 48 MiB
+    write(tensors[i], static_cast<float>(i + 1));
+    tickets.push_back(data.start(comm::Collective::all_reduce_sum, tensors[i], tensors[i]));
+    // At most two are in 128 MiB.
+    for (int k = 0; k <= i; ++k)
+      EXPECT_EQ(first(tensors[k]), (k + 1) * (k <= i - 2 ? job().size() : 1)) << i;
+  }
+  for (int i = 0; i < 4; ++i) {
+    data.finish(tickets[i]);
+    EXPECT_EQ(first(tensors[i]), (i + 1) * job().size());
+  }
+  EXPECT_ANY_THROW(data.finish(tickets[0]));
+}
+
 TEST_F(Nccl, NeedsEachOfItsWaits) {
   if (job().size() == 1) return;
   emulator::runtime.late = true;
