@@ -84,6 +84,7 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
   if (run.type == c.type)
     c.mask_probability = run.mask_probability, c.mean_span_length = run.mean_span_length;
   config::fill_derived(c);
+  c.field = run.field;
   c.documents = run.documents, c.next_sentence = run.next_sentence;
   return c;
 }
@@ -101,6 +102,7 @@ void add_translation_scores(const launch::Arguments& args, inference::LoadedMode
                                    model.weights(), *data.tokenizer,
                                    launch::translator_options(args, format));
   const std::vector<std::string> translations = translator.translate(sources);
+  if (rank_of_launch() == 0) launch::say_what_was_cut(translator, model.config.model.max_seq_len);
   results["bleu"] = text::corpus_bleu(translations, references);
   results["chrf"] = text::corpus_chrf(translations, references);
 }
@@ -139,6 +141,11 @@ int run(int argc, char** argv) {
   if (const std::string text = data::unused_ids(config, *data.tokenizer);
       !text.empty() && names_data(args) && !args.has("--tokens") && rank_of_launch() == 0)
     std::fprintf(stderr, "warning: %s\n", text.c_str());
+  comm::check_same_on_all_ranks(model.rank_context.mesh.world(),
+                                data::fingerprint(config, *data.validation, 0), "the data",
+                                data::kSameDataRemedy);
+  if (pairs && rank_of_launch() == 0)  // of sentences that were truncated
+    for (const std::string& note : data.notes) std::fprintf(stderr, "warning: %s\n", note.c_str());
   const inference::Totals totals = inference::evaluate(model, config, *data.validation);
   if (totals.labels[0] == 0)
     throw Error(ExitCode::input,

@@ -128,7 +128,7 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
   prompt = comm::broadcast_string(model.rank_context.mesh.world(), prompt);
   std::vector<std::int32_t> ids = format.encode(tokenizer, prompt);
   if (ids.empty())
-    throw Error(ExitCode::usage,
+    throw Error(args.has("--prompt") ? ExitCode::usage : ExitCode::input,
                 "the prompt is empty; expected text in --prompt or on standard input");
   for (const std::int32_t id : ids)
     data::check_known(id, model.config.model.vocab_size, "the tokenizer");
@@ -160,10 +160,7 @@ void translate(const launch::Arguments& args, inference::LoadedModel& model,
       if (lead) print(line + "\n");
     if (lead) std::fflush(stdout);
   }
-  if (lead && translator.cut() > 0)
-    std::fprintf(stderr, "warning: %lld lines exceeded %lld tokens and were truncated\n",
-                 static_cast<long long>(translator.cut()),
-                 static_cast<long long>(model.config.model.max_seq_len - 1));
+  if (lead) launch::say_what_was_cut(translator, model.config.model.max_seq_len);
 }
 
 void only_for(const launch::Arguments& args, const std::string& family,

@@ -48,7 +48,8 @@ std::string broadcast_string(Communicator& group, const std::string& text) {
   return bytes ? std::string(reinterpret_cast<const char*>(data.data()), bytes) : std::string();
 }
 
-void check_same_on_all_ranks(Communicator& group, std::uint64_t hash, const std::string& what) {
+void check_same_on_all_ranks(Communicator& group, std::uint64_t hash, const std::string& what,
+                             const std::string& remedy) {
   const auto all = gather(group, {static_cast<std::int64_t>(hash)});
   std::map<std::int64_t, int> votes;
   for (auto h : all) ++votes[h];
@@ -58,10 +59,9 @@ void check_same_on_all_ranks(Communicator& group, std::uint64_t hash, const std:
   std::string ranks;
   for (std::size_t r = 0; r < all.size(); ++r)
     if (all[r] != common) ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
-  throw Error(ExitCode::environment,
-              what + " differs between the " + std::to_string(all.size()) +
-                  " ranks; these deviate from the majority: " + ranks +
-                  "; start all ranks with the same program, configuration and environment");
+  throw Error(ExitCode::environment, what + " differs between the " + std::to_string(all.size()) +
+                                         " ranks; these deviate from the majority: " + ranks +
+                                         "; " + remedy);
 }
 
 }  // namespace tfm::comm

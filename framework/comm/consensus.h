@@ -16,7 +16,10 @@ std::string broadcast_string(Communicator& group, const std::string& text);
 
 // Throws Error(environment) on every rank, naming the ranks that differ from the most frequent
 // value, unless all have the same `hash`. `what` says what is compared, for instance
-// "configuration".
-void check_same_on_all_ranks(Communicator& group, std::uint64_t hash, const std::string& what);
+// "configuration", and `remedy` what to do.
+void check_same_on_all_ranks(
+    Communicator& group, std::uint64_t hash, const std::string& what,
+    const std::string& remedy =
+        "start all ranks with the same program, configuration and environment");
 
 }  // namespace tfm::comm

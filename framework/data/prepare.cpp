@@ -18,7 +18,7 @@ Prepared prepare_tokens(const PrepareOptions& options) {
     if (!end)
       throw Error(ExitCode::usage, "--append-eod: tokenizer " + options.tokenizer +
                                        " has no end-of-document token; expected <|endoftext|>, "
-                                       "<|end_of_text|>, </s> or [SEP]");
+                                       "<|end_of_text|>, </s>, [SEP] or <eos>");
     vocab_size = std::max<std::int64_t>(vocab_size, *end + 1);
   }
   const auto writer = make_token_writer(options.format, options.output, vocab_size);

@@ -1,6 +1,7 @@
 #include "data/run_data.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/strings.h"
 #include "data/batch_shapes.h"
@@ -24,7 +25,8 @@ std::optional<std::int32_t> document_end(const config::Config& config,
         ExitCode::usage,
         "documents is separate, but data.tokenizer " + config.data.tokenizer +
             " has no end-of-document token; expected " +
-            "a vocabulary with <|endoftext|>, <|end_of_text|>, </s> or [SEP], or documents joined");
+            "a vocabulary with <|endoftext|>, <|end_of_text|>, </s>, [SEP] or <eos>, or documents "
+            "joined");
   return end;
 }
 
@@ -303,6 +305,28 @@ std::int64_t RunData::validation_batches(const config::Config& config) const {
   if (!validation) return 0;
   return config.eval.batches == 0 ? validation->batches()
                                   : std::min(validation->batches(), config.eval.batches);
+}
+
+std::uint64_t fingerprint(const config::Config& config, const Dataset& data, std::int64_t index) {
+  const Dataset::GlobalBatch batch = data.batch(index);
+  std::string bytes = std::to_string(data.batches()) + ' ' + std::to_string(batch.shape) + ' ' +
+                      std::to_string(batch.sequences);
+  if (batch.sequences == 0) return std::hash<std::string>()(bytes);
+  const nn::BatchShape shape = batch_shapes(config).at(batch.shape);
+  std::map<Field, std::vector<std::int32_t>> values;
+  BatchFields fields;
+  for (const Field field : {Field::ids, Field::labels, Field::source_ids})
+    if (shape.width(field) > 0) {
+      values[field].resize(static_cast<std::size_t>(shape.width(field)));
+      fields[field] = values[field];
+    }
+  constexpr std::int64_t kMost = 64;
+  for (std::int64_t i = 0, n = std::min(batch.sequences, kMost); i < n; ++i) {
+    data.fill(index, i * batch.sequences / n, 1, fields);
+    for (const auto& [field, of] : values)
+      bytes.append(reinterpret_cast<const char*>(of.data()), of.size() * sizeof of[0]);
+  }
+  return std::hash<std::string>()(bytes);
 }
 
 RunData::Lines RunData::validation_lines(const config::Config& config) const {

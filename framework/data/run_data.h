@@ -22,6 +22,12 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
 // that the model was trained with; empty: there is none to make.
 std::string unused_ids(const config::Config& config, const tokenizer::Tokenizer& tokenizer);
 
+// A hash of the number of batches and of up to 64 sequences of batch `index`, evenly spread, by
+// which ranks that read other files are found.
+std::uint64_t fingerprint(const config::Config& config, const Dataset& data, std::int64_t index);
+inline constexpr const char* kSameDataRemedy =
+    "give every host the same files, and ranks no pipe, of which each would read a part";
+
 struct RunData {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   std::vector<std::unique_ptr<Source>> sources;

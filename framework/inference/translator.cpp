@@ -97,8 +97,10 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
   const auto most = static_cast<std::size_t>(config_.max_seq_len);
   std::vector<Source> sources;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].empty()) continue;
     Source s{i, options_.format.encode(tokenizer_, lines[i])};
+    const bool blank =
+        options_.format.special_tokens ? tokenizer_.encode(lines[i]).empty() : s.ids.empty();
+    if (blank) continue;
     if (options_.format.special_tokens && !s.ids.empty() && s.ids.back() == special_.end)
       s.ids.pop_back();
     for (const std::int32_t id : s.ids) data::check_known(id, config_.vocab_size, "the tokenizer");

@@ -78,7 +78,9 @@ class Blocks {
   bool more(std::string& held, const std::string& what) {
     if (held.size() > max_held_bytes)
       throw Error(ExitCode::input, path_ + ": " + what + " has more than " +
-                                       std::to_string(max_held_bytes) + " bytes");
+                                       std::to_string(max_held_bytes) +
+                                       " bytes; expected smaller files, or .jsonl with a document "
+                                       "a line");
     const std::size_t before = held.size();
     held.resize(before + block_bytes);
     held.resize(before + file_.read(held.data() + before, block_bytes));

@@ -40,15 +40,15 @@ SpecialIds special_ids_by_name(const TokenLookup& id_of) {
   };
   return {.pad = first({"[PAD]", "<pad>"}),
           .unknown = first({"[UNK]", "<unk>"}),
-          .begin = first({"<s>", "<|begin_of_text|>", "<|endoftext|>"}),
-          .end = first({"</s>", "<|end_of_text|>", "<|endoftext|>"}),
+          .begin = first({"<s>", "<|begin_of_text|>", "<|endoftext|>", "<bos>"}),
+          .end = first({"</s>", "<|end_of_text|>", "<|endoftext|>", "<eos>"}),
           .mask = first({"[MASK]", "<mask>"}),
           .classify = first({"[CLS]", "<s>"}),
           .separate = first({"[SEP]", "</s>"})};
 }
 
 std::optional<std::int32_t> end_of_document_by_name(const TokenLookup& id_of) {
-  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "[SEP]"})
+  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "[SEP]", "<eos>"})
     if (const auto id = id_of(name)) return id;
   return std::nullopt;
 }

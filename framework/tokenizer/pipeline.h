@@ -43,8 +43,8 @@ struct PipelineParts {
 };
 
 // Special ids by the names [PAD], <pad>, [UNK], <unk>, [CLS], <s>, [SEP], </s>, [MASK], <mask>,
-// <|endoftext|>, <|begin_of_text|> and <|end_of_text|>; of several names for one purpose, the first
-// that `id_of` knows counts.
+// <|endoftext|>, <|begin_of_text|>, <|end_of_text|>, <bos> and <eos>; of several names for one
+// purpose, the first that `id_of` knows counts.
 using TokenLookup = std::function<std::optional<std::int32_t>(const std::string& token)>;
 SpecialIds special_ids_by_name(const TokenLookup& id_of);
 std::optional<std::int32_t> end_of_document_by_name(const TokenLookup& id_of);

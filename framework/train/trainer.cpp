@@ -43,6 +43,16 @@ std::vector<double> flops_of_all_ranks(const TrainingRun& run) {
   return flops;
 }
 
+// Ranks that read other files, or parts of one pipe, would compute with other batches.
+void check_data_of_ranks(const TrainingRun& run) {
+  const auto check = [&](const char* what, const data::Dataset& data, std::int64_t index) {
+    comm::check_same_on_all_ranks(run.mesh.world(), data::fingerprint(run.config, data, index),
+                                  what, data::kSameDataRemedy);
+  };
+  check("training data", *run.data.train, run.step);
+  if (run.data.validation) check("validation data", *run.data.validation, 0);
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -77,6 +87,7 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
                                 "the order of collectives");
   add_observers(run, requests);
   start_from(run);
+  check_data_of_ranks(run);
   run.planned_bytes = most_of_all_ranks(run, run.engine.plan().memory.total());
   const std::vector<double> flops = flops_of_all_ranks(run);
   run.flops = flops.back();

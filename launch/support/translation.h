@@ -33,4 +33,11 @@ inline void say_what_is_ignored(const Arguments& args, const std::string& dir,
                  dir.c_str(), names.c_str());
 }
 
+// Warns of source lines that are longer than the model's positions.
+inline void say_what_was_cut(const inference::Translator& translator, std::int64_t max_seq_len) {
+  if (translator.cut() > 0)
+    std::fprintf(stderr, "warning: %lld lines exceeded %lld tokens and were truncated\n",
+                 static_cast<long long>(translator.cut()), static_cast<long long>(max_seq_len - 1));
+}
+
 }  // namespace tfm::launch

@@ -240,7 +240,17 @@ TEST(Bpe, MatchesTheTokensThatGpt2IsGiven) {
   const auto t = tokenizer::load_tokenizer(folder.str());
   EXPECT_EQ(t->encode("a<|endoftext|>[PAD]z y"), (Ids{'a', 257, 258, 259}));
   EXPECT_EQ(t->special_ids().pad, 258);
+  EXPECT_EQ(t->special_ids().end, 257);
   EXPECT_EQ(t->vocab_size(), 260);
+  vocab.erase("<|endoftext|>");
+  put(folder / "vocab.json", vocab.dump());
+  put(folder / "added_tokens.json", R"({"<eos>": 257, "<bos>": 258})");
+  const auto other = tokenizer::load_tokenizer(folder.str());
+  EXPECT_EQ(other->special_ids().begin, 258);
+  EXPECT_EQ(other->special_ids().end, 257);
+  EXPECT_EQ(other->end_of_document(), 257);
+  vocab["<|endoftext|>"] = 257;
+  put(folder / "vocab.json", vocab.dump());
   put(folder / "added_tokens.json", R"({"[PAD]": 300})");
   expect_error(ExitCode::input, {"added_tokens.json", "'[PAD]' the id 258, not 300"},
                [&] { tokenizer::load_tokenizer(folder.str()); });
