@@ -12,9 +12,10 @@ usage() { sed -n '2,9s/^# \{0,1\}//p' "$0"; }
 checkpoints="" tries=3 wait=5
 while [[ ${1-} == -* ]]; do
   case $1 in
-    --checkpoints) checkpoints=${2?"$1 needs a directory"} ;;
-    --tries) tries=${2?"$1 needs a number"} ;;
-    --wait) wait=${2?"$1 needs a number of seconds"} ;;
+    --checkpoints | --tries | --wait) [[ $# -ge 2 ]] || { echo "supervise: $1 needs a value; see --help" >&2; exit 2; } ;;&
+    --checkpoints) checkpoints=$2 ;;
+    --tries) tries=$2 ;;
+    --wait) wait=$2 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "supervise: $1: unknown option" >&2; usage >&2; exit 2 ;;
   esac
@@ -39,7 +40,7 @@ trap 'ended=yes' ALRM  # of listen
 # Passes on what the job says, and notes that its watchdog has ended it.
 listen() {
   local line
-  while IFS= read -r line; do
+  while IFS= read -r line || [[ -n $line ]]; do  # the last one may have no end
     printf '%s\n' "$line" >&2
     [[ $line == "tfm: watchdog: "* ]] && kill -ALRM $$
   done

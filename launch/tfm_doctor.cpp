@@ -20,7 +20,8 @@ Start it as the run will be started, with the same launcher, hosts, ranks and en
 ranks per node, cores and bindings, devices, the transport of tensors, every pair of nodes, every
 axis, clocks, and the speed of each rank; with a configuration also at memory, checkpoint directory,
 data on every node and metrics, without writing any. Takes some seconds and trains nothing.
-Exits with 0 if nothing is wrong, with 3 if only data is missing or unreadable, otherwise with 4.
+Exits with 0 if nothing is wrong, with 2 if the command line or the configuration is wrong on all
+ranks, with 3 if only data is missing or unreadable, otherwise with 4.
 )";
 
 using namespace tfm;
@@ -41,7 +42,7 @@ std::optional<config::Config> read_config(const launch::Arguments& args,
 
 void examine(const launch::Examination& e, const launch::Arguments& args,
              const launch::Expected& expected) {
-  launch::check_launch(e);
+  if (!launch::check_launch(e)) return;
   std::optional<config::Config> config;
   const std::vector<launch::RankGpus> gpus = launch::gpus_of_ranks(e.launch);
   const auto unreadable = launch::error_of([&] { config = read_config(args, e.launch, gpus); });
@@ -77,8 +78,12 @@ int run(int argc, char** argv) {
   launch::Findings findings(launch);
   examine({launch, nodes, patience, findings}, args, expected);
   if (rank_of_launch() == 0)
-    args.has("--json") ? static_cast<void>(std::printf("%s\n", findings.json().dump(1).c_str()))
-                       : findings.print();
+    args.has("--json")
+        ? static_cast<void>(
+              std::printf("%s\n", findings.json()
+                                      .dump(1, ' ', false, nlohmann::json::error_handler_t::replace)
+                                      .c_str()))
+        : findings.print();
   return findings.exit_code();
 }
 

@@ -87,11 +87,20 @@ std::string best_of(const Run& run) {
   return text_of(s.y[best], Unit::number) + " at step " + number_text(s.x[best]);
 }
 
-double sum_of(const Series& s) {
+// Of all steps: each that was logged stands for those after the one logged before.
+struct Total {
   double sum = 0;
-  for (const double v : s.y)
-    if (std::isfinite(v)) sum += v;
-  return sum;
+  bool exact = true;
+};
+Total total_of(const Run& run, const Series& s) {
+  Total total;
+  auto before = static_cast<double>(run.begin);
+  for (std::size_t i = 0; i < s.x.size(); before = s.x[i++]) {
+    const double steps = s.x[i] - before;
+    if (std::isfinite(s.y[i])) total.sum += s.y[i] * steps;
+    total.exact &= steps == 1;
+  }
+  return total;
 }
 
 std::string setting_of(const Run& run, const std::string& key) {
@@ -126,14 +135,12 @@ std::string summary(const Runs& runs) {
     return r.world > 0 ? std::to_string(r.world) + " (" + layout_text(r) + ")" : "";
   });
   add("tokens trained on", [](const Run& r) {
-    const double logged = sum_of(r.step("tokens"));
-    return logged > 0 ? (r.log_every > 1 ? "about " : "") +
-                            text_of(logged * static_cast<double>(r.log_every), Unit::count)
-                      : "";
+    const Total tokens = total_of(r, r.step("tokens"));
+    return tokens.sum > 0 ? (tokens.exact ? "" : "about ") + text_of(tokens.sum, Unit::count) : "";
   });
   add("time in steps", [](const Run& r) {
-    const double s = sum_of(r.step("step_seconds")) * static_cast<double>(r.log_every);
-    return s > 0 ? (r.log_every > 1 ? "about " : "") + telemetry::duration_text(s) : "";
+    const Total time = total_of(r, r.step("step_seconds"));
+    return time.sum > 0 ? (time.exact ? "" : "about ") + telemetry::duration_text(time.sum) : "";
   });
   for (const char* what : {"evaluation", "checkpoints"})
     add(std::string("time in ") + what, [what](const Run& r) {

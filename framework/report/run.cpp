@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "config/settings.h"
 #include "core/error.h"
@@ -94,6 +95,7 @@ class Reader {
     const std::int64_t resumed = integer_of(line, "resumed_step");
     cut(resumed);
     run_.end.clear();
+    if (!std::exchange(started_, true)) run_.begin = resumed;
     if (resumed > 0) run_.restarts.push_back(resumed);
     run_.config = text_of(line, "config");
     run_.version = text_of(line, "version");
@@ -116,8 +118,6 @@ class Reader {
       if (c.is_object())
         run_.collectives.push_back(
             {text_of(c, "op"), text_of(c, "axis"), integer_of(c, "bytes"), integer_of(c, "count")});
-    for (const config::Setting& s : config::settings_of(run_.config))
-      if (s.key == "metrics.log_every") run_.log_every = std::max(1, std::atoi(s.value.c_str()));
   }
 
   void cut(std::int64_t last) {
@@ -158,6 +158,7 @@ class Reader {
   }
 
   Run& run_;
+  bool started_ = false;
   std::size_t damaged_ = 0, first_ = 0;
   bool any_ = false;
 };

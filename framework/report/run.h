@@ -51,7 +51,8 @@ struct Run {
   std::map<std::string, Series> phases;           // seconds by phase of a step
   std::map<std::string, Series> evaluations;      // by metric
   std::map<std::string, double> seconds_outside;  // outside of steps: evaluation, checkpoints
-  std::int64_t last_step = 0, log_every = 1;
+  std::int64_t begin = 0;                         // step that the first start resumed from
+  std::int64_t last_step = 0;
   std::int64_t nonfinite = 0;  // logged steps without a finite loss
   std::string end;             // why it ended; empty: running or killed
   std::vector<ScalingPoint> scaling;

@@ -13,7 +13,9 @@ namespace {
 constexpr std::size_t kTableRows = 60;
 
 std::string value_text(double value) {
-  return std::isfinite(value) ? number_text(static_cast<float>(value)) : "n/a";
+  if (!std::isfinite(value)) return "n/a";
+  const auto logged = static_cast<float>(value);
+  return std::isfinite(logged) ? number_text(logged) : number_text(value);
 }
 
 struct Column {
@@ -35,7 +37,7 @@ std::string steps_table(const std::string& caption, const std::vector<Column>& c
   const std::size_t count = std::min(steps.size(), kTableRows);
   for (std::size_t i = 0; i < count; ++i) {
     const double step = steps[count > 1 ? i * (steps.size() - 1) / (count - 1) : 0];
-    std::vector<std::string>& row = rows.emplace_back(1, value_text(step));
+    std::vector<std::string>& row = rows.emplace_back(1, number_text(step));
     for (const Column& c : columns) {
       const auto at = std::ranges::lower_bound(c.series->x, step);
       row.push_back(

@@ -53,9 +53,18 @@ bool stays(std::string_view line, std::int64_t resumed, bool due, std::set<std::
                                 .second;
 }
 
-// Whether the file begins as a run's metrics do, or has a line of them near its begin: lines may be
-// damaged.
-bool of_a_run(const std::string& path) {
+std::string kept_lines(std::string_view all, std::int64_t resumed, bool due) {
+  std::string kept;
+  std::set<std::string> seen;
+  for (std::size_t at = 0, end; (end = all.find('\n', at)) != std::string_view::npos; at = end + 1)
+    if (const auto line = all.substr(at, end - at); stays(line, resumed, due, seen))
+      kept.append(line).push_back('\n');
+  return kept;
+}
+
+}  // namespace
+
+bool is_metrics_file(const std::string& path) {
   const io::MappedFile file(path);
   std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                         std::min<std::size_t>(file.bytes().size(), std::size_t{1} << 20));
@@ -69,17 +78,6 @@ bool of_a_run(const std::string& path) {
   }
   return false;
 }
-
-std::string kept_lines(std::string_view all, std::int64_t resumed, bool due) {
-  std::string kept;
-  std::set<std::string> seen;
-  for (std::size_t at = 0, end; (end = all.find('\n', at)) != std::string_view::npos; at = end + 1)
-    if (const auto line = all.substr(at, end - at); stays(line, resumed, due, seen))
-      kept.append(line).push_back('\n');
-  return kept;
-}
-
-}  // namespace
 
 MetricsLine& MetricsLine::add_json(std::string_view key, std::string_view json) {
   if (!body_.empty()) body_ += ',';
@@ -116,7 +114,7 @@ MetricsLog::MetricsLog(std::string path, std::optional<std::int64_t> resumed, bo
 void MetricsLog::begin(std::optional<std::int64_t> resumed, bool due) {
   std::error_code ignored;
   if (!fs::is_regular_file(path_, ignored) || fs::file_size(path_, ignored) == 0) return;
-  if (!of_a_run(path_))
+  if (!is_metrics_file(path_))
     throw Error(ExitCode::usage, path_ + ": is there, and no run's metrics; it is left as it is");
   if (resumed.value_or(0) > 0) {
     const io::MappedFile whole(path_);
@@ -126,10 +124,13 @@ void MetricsLog::begin(std::optional<std::int64_t> resumed, bool due) {
     io::replace_file(path_, kept);
   } else {
     const std::string file = io::file_to_replace(path_);
-    fs::rename(file, file + ".old", ignored);
+    std::string old = file + ".old";
+    for (int n = 2; fs::exists(fs::symlink_status(old, ignored)); ++n)
+      old = file + ".old." + std::to_string(n);
+    fs::rename(file, old, ignored);
     if (ignored)
       throw Error(ExitCode::retryable, path_ + ": cannot be renamed: " + ignored.message());
-    old_ = file + ".old";
+    old_ = old;
   }
   ::close(std::exchange(fd_, -1));
   open();

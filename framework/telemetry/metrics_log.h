@@ -31,13 +31,18 @@ class MetricsLine {
   std::string body_;
 };
 
+// Whether the file begins as a run's metrics do, or has a line of them in its first MiB: lines may
+// be damaged. Error if it cannot be read.
+bool is_metrics_file(const std::string& path);
+
 class MetricsLog {
  public:
   // `resumed`: the step from which the run resumes. Without it, or with 0, the file is started
-  // anew, and one with lines is renamed to FILE.old. Otherwise records up to that step are kept,
-  // once each, as are `start` events; later steps, torn lines and `end` events are removed. `due`:
-  // the evaluation of that step will be repeated, so its record is removed. Creates missing
-  // folders. Error(retryable) if that fails, or if another process has the file open for this.
+  // anew, and one with lines is renamed to FILE.old or, where that is taken, FILE.old.2 and so on.
+  // Otherwise records up to that step are kept, once each, as are `start` events; later steps, torn
+  // lines and `end` events are removed. `due`: the evaluation of that step will be repeated, so its
+  // record is removed. Creates missing folders. Error(retryable) if that fails, or if another
+  // process has the file open for this.
   explicit MetricsLog(std::string path, std::optional<std::int64_t> resumed = std::nullopt,
                       bool due = false);
   ~MetricsLog();
@@ -47,7 +52,7 @@ class MetricsLog {
   // Appends a whole line or nothing. Returns "", or why it failed; training continues either way.
   std::string write(const MetricsLine& line);
 
-  const std::string& old() const { return old_; }  // FILE.old, if it was made
+  const std::string& old() const { return old_; }  // the renamed file; empty: none
 
  private:
   void begin(std::optional<std::int64_t> resumed, bool due);

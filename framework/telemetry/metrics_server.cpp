@@ -226,11 +226,11 @@ struct MetricsServer::Impl {
           std::chrono::duration<double>(std::chrono::steady_clock::now() - s.alive).count();
       const bool healthy = age <= options.health_seconds;
       response.status = healthy ? 200 : 503;
-      response.set_content(
-          std::string(healthy ? "ok" : "stalled") +
-              (s.last ? ": last step or batch of an evaluation " : ": no step yet, started ") +
-              std::to_string(static_cast<long long>(age)) + " s ago\n",
-          "text/plain");
+      response.set_content(std::string(healthy ? "ok" : "stalled") +
+                               (s.last ? ": last step, batch of an evaluation or checkpoint "
+                                       : ": no step yet, started ") +
+                               std::to_string(static_cast<long long>(age)) + " s ago\n",
+                           "text/plain");
     });
   }
 

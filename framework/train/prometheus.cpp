@@ -1,4 +1,6 @@
 // metrics.listen: metrics of the run for Prometheus.
+#include <algorithm>
+
 #include "core/version.h"
 #include "telemetry/metrics_server.h"
 #include "train/observers.h"
@@ -37,6 +39,7 @@ class MetricsServer final : public Observer {
 
   void after_checkpoint(TrainingRun& run, const WrittenCheckpoint& saved) override {
     if (!server_) return;
+    server_->alive();
     saved.result.ok() ? server_->checkpoint(run.step) : server_->checkpoint_failed();
   }
 
@@ -82,6 +85,8 @@ class MetricsServer final : public Observer {
     const comm::Layout& layout = run.mesh.layout;
     server_ = telemetry::MetricsServer::create(
         {.listen = run.config.metrics.listen,
+         .health_seconds =
+             std::max(telemetry::MetricsServerOptions{}.health_seconds, run.file_timeout()),
          .build = {{"version", std::string(version)}},
          .run = {{"model", model.preset.empty() ? config::word(model.family) : model.preset},
                  {"layout", layout.str("", "_")}}});

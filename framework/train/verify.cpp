@@ -82,6 +82,11 @@ double distance(double a, double b) {
   return std::isfinite(d) ? d : std::numeric_limits<double>::infinity();
 }
 
+double relative(double distance, double size) {
+  const double r = distance / size;
+  return distance == 0 ? 0 : std::isfinite(r) ? r : std::numeric_limits<double>::infinity();
+}
+
 class Comparison {
  public:
   // `parameters`: of this rank; `single`: of a single-rank run.
@@ -110,7 +115,7 @@ class Comparison {
         difference = std::max(difference, distance(mine[i][k], expected[k]));
       // Relative to the part's own size; parts whose exact value is zero to that of the largest
       // part.
-      error[part] = difference / std::max({rms(whole[part]), 1e-6 * scale, 1e-300});
+      error[part] = relative(difference, std::max({rms(whole[part]), 1e-6 * scale, 1e-300}));
     }
     return worst_of(check, std::move(error), bound);
   }
@@ -118,7 +123,7 @@ class Comparison {
                   const std::vector<double>& reference, double bound) const {
     double error = 0;
     for (std::size_t i = 0; i < mine.size(); ++i)
-      error = std::max(error, distance(mine[i], reference[i]) / std::abs(reference[i]));
+      error = std::max(error, relative(distance(mine[i], reference[i]), std::abs(reference[i])));
     mesh_.world().all_reduce({&error, DType::f64, {1}}, comm::Collective::all_reduce_max);
     return {check, "", error, bound};
   }

@@ -25,7 +25,9 @@ void RandomData::fill(std::int64_t, std::int64_t first, std::int64_t,
 }
 
 void write_json(const Arguments& args, const nlohmann::ordered_json& results) {
-  if (args.has("--json")) write_text(args.get("--json"), results.dump(1) + "\n");
+  if (args.has("--json"))
+    write_text(args.get("--json"),
+               results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 void write_results(const Arguments& args, const nlohmann::ordered_json& results,

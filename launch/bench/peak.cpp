@@ -6,6 +6,7 @@
 #include "core/strings.h"
 #include "launch/bench/rates.h"
 #include "launch/support/automatic.h"
+#include "launch/support/device_choice.h"
 #include "plan/step_plan.h"
 
 namespace tfm::launch {
@@ -76,9 +77,12 @@ void set_peak(const Launch& launch, const config::Config& config, train::Machine
   const DType type = plan::dtype_of(config.precision);
   if (config.device == config::DeviceKind::cuda) {
     const plan::DeviceModel gpu = device_model(launch, config);
-    machine.peak_flops = gpu.rates(type).peak * launch.ranks;
+    double gpus = 0;  // that the ranks have, some of them perhaps together
+    for (const RankGpus& of : gpus_of_ranks(launch))
+      gpus += std::min(1.0, static_cast<double>(of.gpus) / of.ranks);
+    machine.peak_flops = gpu.rates(type).peak * gpus;
     machine.peak_from = "datasheet: " + tera(gpu.rates(type).peak) + " of " + gpu.name +
-                        ", times " + std::to_string(launch.ranks);
+                        ", times " + printed("%g", gpus);
     if (machine.peak_flops == 0) {
       machine.notes.push_back("MFU is unknown: no table has the peak of " + gpu.name);
       return;

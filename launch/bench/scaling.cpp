@@ -139,7 +139,8 @@ class Scaling {
           telemetry::set_live_line("round " + std::to_string(round) + " of " +
                                    std::to_string(repeats_) + ": ranks " + std::to_string(p.ranks));
           p.runs.push_back(launcher_.run(p.config, p.ranks, warmup_));
-          if (!on_gpu()) p.devices.push_back(measured_rank(p.host()));
+          check_device(p);
+          if (!on_gpu(p)) p.devices.push_back(measured_rank(p.host()));
           telemetry::clear_live_line();
         }
         if (round == repeats_) print_scaling_point(described_.emplace_back(describe(p)));
@@ -147,29 +148,39 @@ class Scaling {
   }
 
   Json results() const {
-    const auto first =
-        std::ranges::find_if(points_, [](const Point& p) { return !p.runs.empty(); });
-    const auto host = [&](const char* key) {
-      return first == points_.end() ? Json() : first->host().at(key);
-    };
-    return {{"configuration", file_},
-            {"overrides", overrides_},
-            {"launcher", launcher_.command()},
-            {"mode", mode()},
-            {"version", version},
-            {"device", host("device")},
-            {"cpu", host("cpu")},
-            {"threads", host("threads")},
-            {"warmup", warmup_},
-            {"steps", steps_},
-            {"repeats", repeats_},
-            {"prediction", prediction(host("cpu"))},
-            {"points", described_}};
+    const Point* const first = first_run();
+    const auto host = [&](const char* key) { return first ? first->host().at(key) : Json(); };
+    return {
+        {"configuration", file_}, {"overrides", overrides_},    {"launcher", launcher_.command()},
+        {"mode", mode()},         {"version", version},         {"device", host("device")},
+        {"cpu", host("cpu")},     {"threads", host("threads")}, {"warmup", warmup_},
+        {"steps", steps_},        {"repeats", repeats_},        {"prediction", prediction(first)},
+        {"points", described_}};
   }
 
  private:
   const char* mode() const { return weak_ ? "weak" : "strong"; }
-  bool on_gpu() const { return read_.device == config::DeviceKind::cuda; }
+  // With `device: auto` the runs choose.
+  static bool on_gpu(const Point& p) {
+    return p.host()["device"] == config::word(config::DeviceKind::cuda);
+  }
+
+  const Point* first_run() const {
+    const auto first =
+        std::ranges::find_if(points_, [](const Point& p) { return !p.runs.empty(); });
+    return first == points_.end() ? nullptr : &*first;
+  }
+
+  // Throughput on different devices says nothing of scaling.
+  void check_device(const Point& p) const {
+    const Point& first = *first_run();
+    const std::string mine = p.host()["device"], before = first.host()["device"];
+    if (mine != before)
+      throw Error(ExitCode::environment,
+                  counted(first.ranks, "rank") + " computed on " + before + ", " +
+                      counted(p.ranks, "rank") + " on " + mine +
+                      "; set device=cpu, or device=cuda, where ranks may share a GPU");
+  }
 
   // What a point changes.
   std::vector<std::string> overrides(const ScaledAxis& axis, int ranks) const {
@@ -227,7 +238,7 @@ class Scaling {
 
   double predicted_seconds(const Point& p) const {
     std::vector<plan::DeviceModel> devices = p.devices;
-    if (on_gpu()) {
+    if (on_gpu(p)) {
       devices = {plan::gpu_model(plan::Target::h200)};
       if (read_.tf32) devices[0].use_tf32();
     }
@@ -241,12 +252,13 @@ class Scaling {
     return median(all);
   }
 
-  Json prediction(const Json& cpu) const {
-    if (!any()) return nullptr;
-    if (on_gpu())
+  Json prediction(const Point* first) const {
+    if (!first) return nullptr;
+    if (on_gpu(*first))
       return {{"device", config::word(plan::Target::h200)},
               {"rates_from", plan::gpu_model(plan::Target::h200).rates_from}};
     const std::string here = cpu_model();
+    const Json& cpu = first->host().at("cpu");
     return {{"device", config::word(plan::Target::cpu)},
             {"rates_from", "cores measured on this machine" +
                                (cpu == here || cpu.is_null() ? "" : ", which has " + here) +

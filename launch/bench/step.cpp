@@ -18,14 +18,16 @@ using Json = nlohmann::ordered_json;
 struct Row {
   std::string op;
   graph::Phase phase;
-  double seconds = 0, flops = 0, bytes = 0;
-  std::int64_t calls = 0;
+  double seconds = 0, flops = 0, bytes = 0, calls = 0;
 };
+
+double real(std::int64_t n) { return static_cast<double>(n); }
 
 class StepBench {
  public:
   StepBench(const Arguments& args, Launch& launch)
-      : config_(load(args, launch)),
+      : launch_(launch),
+        config_(load(args, launch)),
         engine_(plan::make_step_plan(config_, launch.mesh(config::layout_of(config_))),
                 launch.device(config_)),
         schedule_(plan::schedule_of(config_)),
@@ -55,9 +57,7 @@ class StepBench {
     engine_.time_steps(&times_);
     steps(count, &parts);
     engine_.time_steps(nullptr);
-    double whole = 0;
-    for (double s : parts) whole += s;
-    average(count, whole);
+    const Means means = means_of(count, parts);
     const plan::ShapePlan& s = engine_.plan().largest();
     Json j{{"ranks", engine_.plan().mesh.layout.world()},
            {"device", engine_.device().is_cpu() ? "cpu" : "cuda"},
@@ -67,9 +67,18 @@ class StepBench {
            {"random_data", !data_},
            {"step_seconds", median(plain)},
            {"tokens_per_second", static_cast<double>(s.batch * s.shape.length) / median(plain)},
-           {"timed_step_seconds", whole}};
-    add_phases(whole, j);
-    add_ops(whole, j);
+           {"timed_step_seconds", means.whole}};
+    for (const std::string_view phase : train::kPhases)
+      if (const auto at = means.phases.find(std::string(phase)); at != means.phases.end())
+        j["phases"][at->first] = at->second;
+    for (const Row& r : means.rows)
+      j["ops"].push_back({{"op", r.op},
+                          {"phase", graph::name_of(r.phase)},
+                          {"seconds", r.seconds},
+                          {"share", r.seconds / means.whole},
+                          {"calls", r.calls},
+                          {"flops_per_second", r.flops / r.seconds},
+                          {"bytes_per_second", r.bytes / r.seconds}});
     return j;
   }
 
@@ -92,26 +101,52 @@ class StepBench {
     ++done_;
   }
 
-  // Averages everything over all ranks, per step.
-  void average(std::int64_t count, double& whole) {
-    std::vector<double> all = times_.program;
-    for (double s : {times_.norm, times_.update, data_seconds_, whole}) all.push_back(s);
-    comm::Communicator& world = engine_.plan().mesh.world();
-    world.all_reduce({all.data(), DType::f64, {std::ssize(all)}});
-    for (double& s : all) s /= static_cast<double>(count * world.size());
-    const std::size_t n = times_.program.size();
-    times_ = {{all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n)}, all[n], all[n + 1]};
-    data_seconds_ = all[n + 2];
-    whole = all[n + 3];
-  }
+  // Of a step, averaged over all ranks. Stages of a pipeline have different ops.
+  struct Means {
+    double whole = 0;
+    std::map<std::string, double> phases;
+    std::vector<Row> rows;  // from the longest on
+  };
 
-  void add_phases(double whole, Json& j) const {
+  // `parts`: seconds of the `count` timed steps.
+  Means means_of(std::int64_t count, const std::vector<double>& parts) {
+    for (double* s : {&times_.norm, &times_.update, &data_seconds_}) *s /= real(count);
+    for (double& s : times_.program) s /= real(count);
+    double whole = 0;
+    for (double s : parts) whole += s / real(count);
+    Json own{{"whole", whole}};
     for (const auto& [name, seconds] : train::phases_of_step(engine_.plan().largest().train_program,
                                                              times_, data_seconds_, whole))
-      j["phases"][std::string(name)] = seconds;
+      own["phases"].push_back({name, seconds});
+    for (const Row& r : rows_of_program())
+      own["rows"].push_back({r.op, r.phase, r.seconds, r.flops, r.bytes, r.calls});
+    return means_of(launch_.gather(own.dump()));
   }
 
-  void add_ops(double whole, Json& j) const {
+  static Means means_of(const std::vector<std::string>& ranks) {
+    Means means;
+    std::map<std::pair<std::string, graph::Phase>, Row> rows;
+    const double share = 1 / real(std::ssize(ranks));
+    for (const std::string& text : ranks) {
+      const Json rank = Json::parse(text);
+      means.whole += share * rank["whole"].get<double>();
+      for (const Json& p : rank["phases"]) means.phases[p[0]] += share * p[1].get<double>();
+      for (const Json& of : rank["rows"]) {
+        const std::string op = of[0];
+        const auto phase = of[1].get<graph::Phase>();
+        Row& r = rows.try_emplace({op, phase}, Row{op, phase}).first->second;
+        r.seconds += share * of[2].get<double>();
+        r.flops += share * of[3].get<double>();
+        r.bytes += share * of[4].get<double>();
+        r.calls += share * of[5].get<double>();
+      }
+    }
+    for (const auto& [key, r] : rows) means.rows.push_back(r);
+    std::ranges::stable_sort(means.rows, std::greater{}, &Row::seconds);
+    return means;
+  }
+
+  std::vector<Row> rows_of_program() const {
     const plan::ShapePlan& s = engine_.plan().largest();
     const graph::Program& program = s.train_program;
     std::map<std::pair<std::string, graph::Phase>, Row> rows;
@@ -128,27 +163,20 @@ class StepBench {
       Row& r = rows.try_emplace({kind, step.phase}, Row{kind, step.phase}).first->second;
       for (std::size_t part = first; part <= i; ++part) {
         r.seconds += times_.program[part];
-        r.flops += program.work(part).flops() * static_cast<double>(s.micro_batches);
-        r.bytes += static_cast<double>(program.moved_bytes(part, false) +
-                                       (s.micro_batches - 1) * program.moved_bytes(part, true));
+        r.flops += program.work(part).flops() * real(s.micro_batches);
+        r.bytes += real(program.moved_bytes(part, false) +
+                        (s.micro_batches - 1) * program.moved_bytes(part, true));
       }
       const bool begins = step.kind == graph::Instruction::Kind::compute && step.stage == 0 &&
                           step.gradients != graph::Instruction::Gradients::of_parameters;
-      if (begins) r.calls += s.micro_batches;
+      if (begins) r.calls += real(s.micro_batches);
     }
-    std::vector<Row> sorted;
-    for (const auto& [key, r] : rows) sorted.push_back(r);
-    std::ranges::stable_sort(sorted, std::greater{}, &Row::seconds);
-    for (const Row& r : sorted)
-      j["ops"].push_back({{"op", r.op},
-                          {"phase", graph::name_of(r.phase)},
-                          {"seconds", r.seconds},
-                          {"share", r.seconds / whole},
-                          {"calls", r.calls},
-                          {"flops_per_second", r.flops / r.seconds},
-                          {"bytes_per_second", r.bytes / r.seconds}});
+    std::vector<Row> all;
+    for (const auto& [key, r] : rows) all.push_back(r);
+    return all;
   }
 
+  const Launch& launch_;
   config::Config config_;
   train::Engine engine_;
   optim::Schedule schedule_;
@@ -177,9 +205,9 @@ void print(const Json& j) {
   std::printf("\n%-18s %-10s %12s %8s %8s %12s %10s\n", "op", "phase", "ms", "share", "calls",
               "GFLOP/s", "GB/s");
   for (const Json& r : j["ops"]) {
-    std::printf("%-18s %-10s %12.3f %7.1f%% %8lld ", r["op"].get<std::string>().c_str(),
+    std::printf("%-18s %-10s %12.3f %7.1f%% %8.6g ", r["op"].get<std::string>().c_str(),
                 r["phase"].get<std::string>().c_str(), r["seconds"].get<double>() * 1e3,
-                r["share"].get<double>() * 100, r["calls"].get<long long>());
+                r["share"].get<double>() * 100, r["calls"].get<double>());
     std::printf("%12.1f %10.1f\n", r["flops_per_second"].get<double>() * 1e-9,
                 r["bytes_per_second"].get<double>() * 1e-9);
   }

@@ -56,14 +56,16 @@ struct Examination {
   std::string name_of(int rank) const;
 };
 
-// Checks that the launcher and MPI agree on the ranks; reports the ranks per node.
-void check_launch(const Examination& e);
+// Checks that the launcher and MPI agree on the ranks; reports the ranks per node. False: each
+// process is alone.
+bool check_launch(const Examination& e);
 // Checks that all ranks have one build and one configuration. False: further checks would differ
 // between ranks. `config`: this rank's; if it has none, `unreadable` says why.
 bool check_settings(const Examination& e, const config::Config* config,
                     const std::optional<Error>& unreadable);
 void check_cores(const Examination& e, bool on_gpu);
-// Checks the bytes that each rank takes by the plan against what its node has.
+// Checks the bytes that ranks take by the plan against what their node has, or their GPU where each
+// has one.
 void check_memory(const Examination& e, const config::Config& config);
 
 // Checks links between nodes, and their clocks.

@@ -14,6 +14,7 @@
 #include "io/glob.h"
 #include "launch/doctor/doctor.h"
 #include "plan/checkpoint_size.h"
+#include "telemetry/metrics_log.h"
 #include "telemetry/metrics_server.h"
 #include "train/start.h"
 
@@ -241,6 +242,17 @@ void check_metrics(const Examination& e, const config::Config& config) {
   });
   bad |= e.findings.of_ranks("metrics", events,
                              "set metrics.tensorboard to a folder that rank 0 may write");
+  const auto other = error_of([&] {
+    std::error_code irregular;
+    if (e.lead() && !file && fs::is_regular_file(m.jsonl, irregular) &&
+        fs::file_size(m.jsonl) > 0 && !telemetry::is_metrics_file(m.jsonl))
+      throw Error(ExitCode::usage, m.jsonl + " is there, and no run's metrics");
+  });
+  if (const std::string why = gather(e.launch, other ? other->what() : "")[0]; !why.empty()) {
+    e.findings.warning("metrics", "they will not be written: " + why,
+                       "set metrics.jsonl to another file");
+    bad = true;
+  }
   const auto port = error_of([&] {
     if (e.lead() && !m.listen.empty()) telemetry::MetricsServer::create({.listen = m.listen});
   });

@@ -37,7 +37,8 @@ class Findings {
   int exit_code() const;
   void print() const;
   nlohmann::ordered_json json() const;
-  nlohmann::ordered_json measured;  // what the checks measured, by name
+  nlohmann::ordered_json measured =
+      nlohmann::ordered_json::object();  // what the checks measured, by name
 
  private:
   const Launch* launch_;

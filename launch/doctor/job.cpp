@@ -7,9 +7,9 @@
 #include "core/host.h"
 #include "core/strings.h"
 #include "launch/doctor/doctor.h"
+#include "launch/support/automatic.h"
 #include "launch/support/control_group.h"
 #include "launch/support/settings.h"
-#include "plan/step_plan.h"
 #include "train/as_run.h"
 
 namespace tfm::launch {
@@ -111,7 +111,7 @@ std::string Examination::name_of(int rank) const {
   return "rank " + std::to_string(rank);
 }
 
-void check_launch(const Examination& e) {
+bool check_launch(const Examination& e) {
   const int started = ranks_of_launch();
   if (started > e.launch.ranks) {
     e.findings.problem(
@@ -120,7 +120,7 @@ void check_launch(const Examination& e) {
             comm::mpi_version() + ") sees " + counted(e.launch.ranks, "rank") +
             " in each: the launcher belongs to another MPI",
         "start with the mpirun of the MPI that tfm was built with, or with srun --mpi=pmix");
-    return;
+    return false;
   }
   std::string text;
   for (const Node& n : e.nodes)
@@ -131,11 +131,13 @@ void check_launch(const Examination& e) {
   for (const Node& n : e.nodes)
     e.findings.measured["nodes"].push_back({{"host", n.host}, {"ranks", n.ranks}});
   if (fewest->ranks.size() == most->ranks.size())
-    return e.findings.ok("launch", counted(e.nodes.size(), "node") + ", " + text);
-  e.findings.warning("launch",
-                     "nodes have different numbers of ranks, so that some wait for others: " + text,
-                     "give each host the same slots= in the hostfile, or a number of ranks that "
-                     "the nodes divide");
+    e.findings.ok("launch", counted(e.nodes.size(), "node") + ", " + text);
+  else
+    e.findings.warning(
+        "launch", "nodes have different numbers of ranks, so that some wait for others: " + text,
+        "give each host the same slots= in the hostfile, or a number of ranks that "
+        "the nodes divide");
+  return true;
 }
 
 bool check_settings(const Examination& e, const config::Config* config,
@@ -215,19 +217,26 @@ void check_cores(const Examination& e, bool on_gpu) {
 }
 
 void check_memory(const Examination& e, const config::Config& config) {
-  const comm::Mesh mesh(config::layout_of(config), rank_of_launch());
-  const std::int64_t planned = plan::make_step_plan(config, mesh).memory.total();
-  const std::int64_t available = available_memory() / e.launch.ranks_per_node();
+  const bool on_gpu = config.device == config::DeviceKind::cuda;
+  std::int64_t available = available_memory();
+  if (on_gpu) {
+    const auto none = error_of([&] { device::Device::describe_gpu(e.launch.local_rank()); });
+    if (std::ranges::count(gather(e.launch, none ? 1.0 : 0.0), 1.0) > 0) return;
+    available = device_model(e.launch, config).memory_bytes;
+  }
+  const PlannedMemory planned = planned_memory(e.launch, config);
+  const std::int64_t bytes = on_gpu ? planned.rank : planned.host;
+  const std::string text = printed("%.2f", gigabytes(bytes)) + " GB by the plan, ",
+                    of = printed("%.2f", gigabytes(available)) + " GB";
   std::optional<Error> mine;
-  if (planned > available)
-    mine.emplace(ExitCode::environment, "a rank takes " + printed("%.1f", gigabytes(planned)) +
-                                            " GB by the plan, but the node has " +
-                                            printed("%.1f", gigabytes(available)) +
-                                            " GB for each of its ranks");
+  if (bytes > available)
+    mine.emplace(ExitCode::environment,
+                 on_gpu ? "a rank takes " + text + "but its GPU has " + of
+                        : "the node's ranks take " + text + "but the node has " + of);
   if (!e.findings.of_ranks("memory", mine,
                            "take a layout that tfm-plan says fits, or fewer ranks on a node"))
-    e.findings.ok("memory", printed("%.2f", gigabytes(planned)) + " GB planned for rank 0 of " +
-                                printed("%.1f", gigabytes(available)) + " GB");
+    e.findings.ok("memory", (on_gpu ? "rank 0 takes " : "the ranks of the first node take ") +
+                                text + "of " + of);
 }
 
 }  // namespace tfm::launch

@@ -76,14 +76,19 @@ plan::Choice choose(const Launch& launch, config::Config& config,
   return choice;
 }
 
-void check_memory(const Launch& launch, const config::Config& config) {
-  if (config.device == config::DeviceKind::cuda) return;
+PlannedMemory planned_memory(const Launch& launch, const config::Config& config) {
   const plan::StepPlan own =
       plan::make_step_plan(config, comm::Mesh(config::layout_of(config), rank_of_launch()));
   const std::string here = machine_id() + " ";
-  std::int64_t bytes = 0;
-  for (const std::string& rank : launch.gather(here + std::to_string(own.memory.total())))
-    if (rank.starts_with(here)) bytes += std::stoll(rank.substr(here.size()));
+  PlannedMemory planned{own.memory.total(), 0};
+  for (const std::string& rank : launch.gather(here + std::to_string(planned.rank)))
+    if (rank.starts_with(here)) planned.host += std::stoll(rank.substr(here.size()));
+  return planned;
+}
+
+void check_memory(const Launch& launch, const config::Config& config) {
+  if (config.device == config::DeviceKind::cuda) return;
+  const std::int64_t bytes = planned_memory(launch, config).host;
   if (const std::int64_t memory = host_memory(); bytes > memory)
     throw device::OutOfMemory("the ranks of " + host_name() + " are planned to take " +
                                   std::to_string(bytes) + " bytes of memory, and it has " +

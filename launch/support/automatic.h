@@ -19,6 +19,13 @@ plan::DeviceModel device_model(const Launch& launch, const config::Config& confi
 plan::Choice choose(const Launch& launch, config::Config& config,
                     const std::function<std::optional<plan::EarlierChoice>()>& earlier = {});
 
+struct PlannedMemory {
+  std::int64_t rank = 0;  // bytes of this rank
+  std::int64_t host = 0;  // of all ranks of its host
+};
+// Collective.
+PlannedMemory planned_memory(const Launch& launch, const config::Config& config);
+
 // Collective: throws device::OutOfMemory if the plans of ranks on CPUs take more memory than their
 // machine has, whose kernel would kill them without a message.
 void check_memory(const Launch& launch, const config::Config& config);

@@ -123,7 +123,8 @@ def check_a_pipeline():
 
 
 def check_another_launcher():
-    finds(examine(ranks=0, code=4, PMI_SIZE="4"), "launch", "the launcher started 4 processes", "srun --mpi=pmix")
+    for argument in ((), ("parallel.tensor=2",)):
+        finds(examine(*argument, ranks=0, code=4, PMI_SIZE="4"), "launch", "the launcher started 4 processes", "srun --mpi=pmix")
 
 
 def check_a_rank_that_never_comes():
@@ -225,6 +226,7 @@ def check_pipes():
     """Data in a pipe has no size; a pipe that nobody reads takes no metrics, and nothing waits for its reader."""
     os.mkfifo("pipe")
     finds(examine("data.train.path=pipe"), "data", "present on every rank", severity="ok")
+    finds(examine("metrics.jsonl=text.txt"), "metrics", "text.txt is there, and no run's metrics", "another file", severity="warning")
     finds(examine("metrics.jsonl=pipe", "--timeout", 20, code=4), "metrics", "pipe: cannot be written", "set metrics.jsonl")
     os.unlink("pipe")
 

@@ -162,6 +162,16 @@ def check_ranks_that_fail():
         out = run(8, "/bin/bash", "-c", command, code=code)
         assert out.count(expected) == 1 and f"[{host} {ranks_that_fail}] tfm-train: " in out, out
         assert time.monotonic() - start < 20
+    text = pathlib.Path("text.txt").read_text()
+    evaluates = f"exec {BIN.resolve()}/tfm-eval {pathlib.Path('seen').resolve()} --text text.txt"
+    run(0, "tfm-train", "cfg.yaml", "train.steps=1", "checkpoint.dir=seen")
+    for other in (text + text, text.swapcase()):
+        pathlib.Path("elsewhere/text.txt").write_text(other)
+        for command, what in ((f"{at_rank_3} && cd elsewhere; {program} data.validation.path=text.txt", "training data"),
+                              (f"{at_rank_3} && cd elsewhere; {evaluates}", "the data")):
+            out = run(8, "/bin/bash", "-c", command, code=4)
+            assert f"{what} differs between the 8 ranks; these deviate from the majority: 3; give every host the same files" in out, out
+    shutil.rmtree("elsewhere")
 
 
 def check_layouts():
@@ -259,6 +269,11 @@ def check_plan():
         assert expected in plan(*args, code=2)
 
 
+    t5 = ROOT / "configs/t5_base.yaml", "--ranks", 16, "parallel.tensor=4", "parallel.context=4", "--device", "h200"
+    for args, code in (("train.micro_batch_size=1 model.dropout=0", 0), ("train.micro_batch_size=1", 2), ("", 0)):
+        assert "internal error" not in run(0, "tfm-plan", *t5, *args.split(), code=code)
+
+
 def check_auto():
     """What auto chooses is said, the same in a plan and in the run, the same on all ranks, and kept by a run that goes on."""
     auto = ["train.micro_batch_size=auto", "recompute=auto"]
@@ -317,6 +332,10 @@ def check_bench():
         assert abs(flops / (2 * 12 * 32 * 32 * 2 * 64 * micro_batches / max(ranks, 1)) - 1) < 1e-9, flops
         assert svg("bench.svg")
     run(0, "tfm-bench", "step", "cfg.yaml", "--steps", 1, "--random-data", "data.train.path=missing.txt")
+    run(2, "tfm-bench", "step", "cfg.yaml", "--steps", 1, "--json", "bench.json", "parallel.pipeline=2", "train.micro_batch_size=1")
+    b = json.load(open("bench.json"))  # of stages, which have different ops, and one layer each; a mean of both
+    calls = {r["op"]: r["calls"] for r in b["ops"] if r["phase"] == "forward"}
+    assert calls["attention"] == 8 and calls["position"] == 4 and abs(sum(b["phases"].values()) / b["timed_step_seconds"] - 1) < 1e-9, b
     out = run(0, "tfm-bench", "kernels", "cfg.yaml", "--device-file", "here.yaml", *files)
     above = [max(map(float, rates)) > 1.5 * float(peak) for peak, *rates in re.findall(
         r"peak: (\S+)\s+product: (\S+)" + 2 * r"[^#]*?forward: (\S+)[^#]*?backward: (\S+)", pathlib.Path("here.yaml").read_text())]

@@ -96,7 +96,10 @@ def check_giving_up():
 def check_what_another_start_does_not_mend():
     for code in (0, 1, 2, 3, 4, 5):
         assert "again" not in end(supervise("bash", "-c", f"exit {code}"), code)
+    assert "last words" in end(supervise("bash", "-c", "printf 'last words' >&2; exit 3"), 3)
     end(supervise(), 2)
+    for option in ("--checkpoints", "--tries", "--wait"):
+        assert f"{option} needs a value" in end(supervise(option), 2)
     for option, code in (("-h", 0), ("--help", 0), ("-x", 2), ("--retries", 2)):
         job = supervise(option)
         out, err = job.communicate(timeout=60)

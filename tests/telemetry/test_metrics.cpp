@@ -121,6 +121,11 @@ TEST_F(Metrics, ResumeKeepsEachStepOnce) {
     EXPECT_EQ(content(log.old()), before);
     EXPECT_THROW(telemetry::MetricsLog(path(), 3), Error) << "it is being written";
   }
+  for (const char* old : {".old.2", ".old.3"}) {
+    telemetry::MetricsLog(path()).write(telemetry::MetricsLine("start"));
+    EXPECT_EQ(telemetry::MetricsLog(path()).old(), path() + old);
+  }
+  EXPECT_EQ(content(path() + ".old"), before);
   EXPECT_EQ(telemetry::MetricsLog(path()).old(), "") << "an empty file is no run's";
   EXPECT_FALSE(fs::exists(path() + ".tmp"));
   EXPECT_THROW(telemetry::MetricsLog("/proc/nothing/here.jsonl"), Error);
