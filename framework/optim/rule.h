@@ -161,8 +161,7 @@ class Rule {
   virtual void update(const Update&) const = 0;
 };
 
-// Makes the rule named by optimizer.type.
-// `config.lr`: the peak of the schedule.
+// Makes the rule named by optimizer.type. `config.lr`: the peak of the schedule.
 std::shared_ptr<const Rule> make_rule(const config::OptimizerConfig& config);
 
 }  // namespace tfm::optim

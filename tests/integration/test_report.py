@@ -180,8 +180,9 @@ def check_steps_that_are_not_logged():
     start, *_ = open("one/metrics.jsonl").read().splitlines(keepends=True)
     step = lambda s: json.dumps({"event": "step", "step": s, "loss": 1, "tokens": 10, "step_seconds": 2}) + "\n"
     resumed = json.dumps({**json.loads(start), "resumed_step": 1000}) + "\n"
-    for lines, tokens in (([start, *map(step, (1, 2, 3))], "30"), ([start, step(50)], "about 500"), ([start, step(100), step(150)], "about 1.5k"),
-                          ([resumed, step(1001), step(1002)], "20")):
+    cases = (([start, *map(step, (1, 2, 3))], "30"), ([start, step(50)], "about 500"),
+             ([start, step(100), step(150)], "about 1.5k"), ([resumed, step(1001), step(1002)], "20"))
+    for lines, tokens in cases:
         pathlib.Path("some/metrics.jsonl").write_text("".join(lines))
         facts = {row[0]: row[1] for row in report("some")[0].table("")}
         assert facts["tokens trained on"] == tokens, facts
@@ -242,7 +243,8 @@ with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     pathlib.Path("cfg.yaml").write_text(CONFIG)
     pathlib.Path("text.txt").write_text("".join(f"{n} times {n} is {n * n}. " for n in range(2000)))
-    for check in (check_a_real_run_with_a_resume, check_two_runs_are_compared, check_a_long_run_stays_small, check_steps_that_are_not_logged, check_damage_is_skipped_with_a_note,
-                  check_scaling, check_what_is_wrong_is_said):
+    for check in (check_a_real_run_with_a_resume, check_two_runs_are_compared, check_a_long_run_stays_small,
+                  check_steps_that_are_not_logged, check_damage_is_skipped_with_a_note, check_scaling,
+                  check_what_is_wrong_is_said):
         check()
         print(check.__name__, "ok", flush=True)
