@@ -1,4 +1,5 @@
 // Rules between keys of a run: defaults that depend on other keys, and invalid combinations.
+#include <cmath>
 #include <numeric>
 
 #include "config/fields.h"
@@ -80,6 +81,17 @@ void check_schedule(const Config& c, const Report& report) {
            "min_lr " + number_text(s.min_lr) + " is greater than optimizer.lr " +
                number_text(c.optimizer.lr) + "; expected min_lr <= lr",
            "");
+  if (s.type == ScheduleType::noam && s.warmup_steps > 0) {
+    const double peak =
+        c.optimizer.lr / std::sqrt(static_cast<double>(c.model.d_model * s.warmup_steps));
+    if (s.min_lr > peak)
+      report(
+          {"schedule.min_lr", "schedule.type"},
+          "min_lr " + number_text(s.min_lr) +
+              " is greater than the peak of schedule noam, lr / sqrt(d_model * warmup_steps) = " +
+              number_text(peak) + "; expected min_lr of at most that",
+          "");
+  }
   if (s.type == ScheduleType::wsd && s.decay_steps == 0)
     report({"schedule.decay_steps", "schedule.type"},
            "decay_steps is missing: schedule wsd needs the length of its final decay; expected " +

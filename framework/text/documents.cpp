@@ -75,12 +75,11 @@ class Blocks {
  public:
   explicit Blocks(const std::string& path) : path_(path), file_(path) {}
   // Appends the next block to `held`; false at the end of the file.
-  bool more(std::string& held, const std::string& what) {
+  bool more(std::string& held, const std::string& what, const char* expected) {
     if (held.size() > max_held_bytes)
       throw Error(ExitCode::input, path_ + ": " + what + " has more than " +
-                                       std::to_string(max_held_bytes) +
-                                       " bytes; expected smaller files, or .jsonl with a document "
-                                       "a line");
+                                       std::to_string(max_held_bytes) + " bytes; expected " +
+                                       expected);
     const std::size_t before = held.size();
     held.resize(before + block_bytes);
     held.resize(before + file_.read(held.data() + before, block_bytes));
@@ -96,7 +95,8 @@ class Blocks {
 std::int64_t read_text(Blocks& blocks, const SafeCut& safe_cut, const TextSink& sink) {
   std::string held;
   bool any = false;
-  while (blocks.more(held, "a stretch of text that the tokenizer cannot split")) {
+  while (blocks.more(held, "a stretch of text that the tokenizer cannot split",
+                     "smaller files, or .jsonl with a document a line")) {
     const std::size_t cut = safe_cut(held);
     if (cut == 0) continue;
     sink(std::string_view(held).substr(0, cut), false);
@@ -129,7 +129,7 @@ std::int64_t read_jsonl(Blocks& blocks, const std::string& path, const std::stri
   const auto next = [&](std::string_view line) {
     empty += read_line(line, path + ":" + std::to_string(++number), field, sink);
   };
-  while (blocks.more(held, "line " + std::to_string(number + 1))) {
+  while (blocks.more(held, "line " + std::to_string(number + 1), "shorter lines")) {
     std::size_t begin = 0;
     for (std::size_t end; (end = held.find('\n', begin)) != held.npos; begin = end + 1)
       next(std::string_view(held).substr(begin, end - begin));

@@ -275,6 +275,13 @@ TEST_F(ConfigTest, TheLastLegalValuesAreLegal) {
   EXPECT_EQ(errors(wsd, {"schedule.decay_steps=90"}), "");
   EXPECT_NE(errors(wsd, {"schedule.decay_steps=91"}).find("exceeds train.steps 100"),
             std::string::npos);
+  const std::string noam =
+      kModel + kData +
+      "optimizer: {lr: 1}\n"
+      "schedule: {type: noam, warmup_steps: 4}\n";  // to 1 / 16 with d_model 64
+  EXPECT_EQ(errors(noam, {"schedule.min_lr=0.0625"}), "");
+  EXPECT_NE(errors(noam, {"schedule.min_lr=0.0626"}).find("greater than the peak of schedule noam"),
+            std::string::npos);
   // Half of a decoder's 32 buckets hold one distance each; an encoder has half as many a direction.
   const std::string relative = kModel + kData;
   for (const auto& [family, exact] : {std::pair{"decoder", 16}, {"encoder", 8}}) {

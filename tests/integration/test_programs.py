@@ -515,6 +515,8 @@ def check_verify():
     for mode in ([], ["--full"], ["--as-run"]):
         out = run(3, "tfm-verify", "span.yaml", "parallel.context=3", *mode)
         assert "\nequal to the single-rank run" in out, out
+    out = run(2, "tfm-verify", "cfg.yaml", "parallel.tensor=2", "model.init_std=1e300", code=1)  # nothing but NaN is no agreement
+    assert "NOT equal to the single-rank run" in out, out
 
 
 def main():

@@ -135,8 +135,10 @@ def check_translation():
 
 
 def check_families():
-    pathlib.Path("text.jsonl").write_text("".join(json.dumps({"text": "the quick brown fox jumps over the lazy dog; "[n % 30:]}) + "\n" for n in range(150)))
+    pangram = "the quick brown fox jumps over the lazy dog; "
+    pathlib.Path("text.jsonl").write_text("".join(json.dumps({"text": pangram[n % 30:], "story": pangram[n % 20:]}) + "\n" for n in range(150)))
     for name, family, kind, model, data in (("decoder", "decoder", "text", [], []), ("documents", "decoder", "text", [], ["documents=separate"]),
+                                            ("stories", "decoder", "text", [], ["field=story"]),
                                             ("encoder", "encoder", "mlm", [], []),
                                             ("sentences", "encoder", "mlm", ["model.next_sentence=true", "model.type_vocab_size=2"], ["next_sentence=true"]),
                                             ("encoder_decoder", "encoder_decoder", "span_corruption", [], [])):

@@ -277,6 +277,16 @@ TEST(Suggest, PlansOfStagesAreThoseOfRanks) {
           }
 }
 
+TEST(Suggest, BucketsHoldAtLeastAnElement) {
+  const plan::DeviceModel device = device_of(std::int64_t{1} << 40);
+  config::Config c = suggest_config({"parallel.bucket_bytes=1"});
+  config::resolve_for_ranks(c, kRanks);
+  plan::LeastTime least(device);
+  least.learn(c);
+  const double bound = least.seconds(least.sizes_of(c))[0];
+  EXPECT_LE(bound, plan::predict(plan::StagePlans(c).stages(), device).seconds() * (1 + 1e-9));
+}
+
 // Whatever layout another one has learnt from.
 TEST(Suggest, NoLayoutIsFasterThanItsLeastTime) {
   const plan::DeviceModel device = device_of(std::int64_t{1} << 40);
