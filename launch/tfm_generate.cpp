@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
+#include <functional>
+#include <optional>
 
 #include "comm/consensus.h"
 #include "data/pairs.h"
@@ -52,15 +52,20 @@ Face that was not trained on, as in transformers.
 
 void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
-// Lines of standard input as they come, on every rank.
-class InputLines {
+// Standard input of rank 0, on every rank. While there is none, the others hear so every second: an
+// empty input is no hang.
+class Input {
  public:
+  explicit Input(const comm::Mesh& mesh) : mesh_(mesh) {}
+
+  // All of it.
+  std::string text() {
+    return shared([this] { return take_all(); });
+  }
   // Waits for a line, then takes what comes within a moment, at most `most` lines; empty at the
   // end.
-  std::vector<std::string> next(const comm::Mesh& mesh, std::size_t most) {
-    std::string text;
-    if (mesh.rank() == 0) text = take(most);
-    text = comm::broadcast_string(mesh.world(), text);
+  std::vector<std::string> lines(std::size_t most) {
+    const std::string text = shared([&] { return take_lines(most); });
     std::vector<std::string> lines;
     for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
       end = text.find('\n', at);
@@ -72,9 +77,26 @@ class InputLines {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds kTogether{50};
+  static constexpr std::chrono::milliseconds kTogether{50}, kBeat{1000};
 
-  std::string take(std::size_t most) {
+  // What rank 0 reads; nullopt of `read`: nothing yet.
+  std::string shared(const std::function<std::optional<std::string>()>& read) {
+    while (true) {
+      std::string message;
+      if (mesh_.rank() == 0)
+        if (const auto text = read()) message = '+' + *text;
+      message = comm::broadcast_string(mesh_.world(), message);
+      if (!message.empty()) return message.substr(1);
+    }
+  }
+  std::optional<std::string> take_all() {
+    const auto until = Clock::now() + kBeat;
+    while (ready(until))
+      if (!read_more()) return std::move(held_);
+    return {};
+  }
+  std::optional<std::string> take_lines(std::size_t most) {
+    const auto start = Clock::now();
     std::size_t lines = 0, end = 0;  // complete ones, and where they end
     std::optional<Clock::time_point> since;
     for (std::size_t from = 0;; from = held_.size() - last_) {
@@ -83,6 +105,7 @@ class InputLines {
         ++lines;
       if (lines > 0 && !since) since = Clock::now();
       if (lines == most || (since && !ready(*since + kTogether))) break;
+      if (!since && !ready(start + kBeat)) return {};
       if (read_more()) continue;
       if (end < held_.size()) held_ += '\n', end = held_.size();
       break;
@@ -110,6 +133,7 @@ class InputLines {
     return n > 0;
   }
 
+  const comm::Mesh& mesh_;
   std::string held_;  // read, not taken yet
   std::size_t last_ = 0;
 };
@@ -123,9 +147,8 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
                                   "--seed", 1234, 0, std::numeric_limits<std::int64_t>::max()))});
   const std::int64_t max_tokens = args.integer("--max-tokens", 100, 0);
   const bool lead = model.rank_context.mesh.rank() == 0;
-  std::string prompt = args.get("--prompt");
-  if (!args.has("--prompt") && lead) prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
-  prompt = comm::broadcast_string(model.rank_context.mesh.world(), prompt);
+  const std::string prompt =
+      args.has("--prompt") ? args.get("--prompt") : Input(model.rank_context.mesh).text();
   std::vector<std::int32_t> ids = format.encode(tokenizer, prompt);
   if (ids.empty())
     throw Error(args.has("--prompt") ? ExitCode::usage : ExitCode::input,
@@ -152,9 +175,9 @@ void translate(const launch::Arguments& args, inference::LoadedModel& model,
                                    launch::translator_options(args, format));
   const bool lead = model.rank_context.mesh.rank() == 0;
   constexpr std::size_t together = 4096;
-  InputLines input;
+  Input input(model.rank_context.mesh);
   while (true) {
-    const std::vector<std::string> lines = input.next(model.rank_context.mesh, together);
+    const std::vector<std::string> lines = input.lines(together);
     if (lines.empty()) break;
     for (const std::string& line : translator.translate(lines))
       if (lead) print(line + "\n");

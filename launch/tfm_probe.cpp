@@ -3,6 +3,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "checkpoint/checkpoint.h"
+#include "comm/watchdog.h"
 #include "config/settings.h"
 #include "huggingface/architecture.h"
 #include "huggingface/export.h"
@@ -184,6 +186,9 @@ int run(int argc, char** argv) {
   nn::BatchShape mine = batch.shape;
   mine.sequences = ceil_div(batch.shape.sequences, config.parallel.data);
   train::Engine engine(plan::make_step_plan(config, mesh, DType::f32, mine), launch.device(config));
+  const comm::Watchdog watchdog(
+      mesh, config.parallel.longest_wait() +
+                checkpoint::longest_transfer(engine.model().parameters().total_elements()));
   engine.set_weights(
       inference::open_initial_weights(dir, config.model, engine.model().parameters()).read);
   if (!in_parts)

@@ -1,8 +1,10 @@
 // tfm-verify: checks that a configuration's sharded run equals the single-rank one.
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <numeric>
 
+#include "comm/watchdog.h"
 #include "launch/support/automatic.h"
 #include "launch/support/control_group.h"
 #include "launch/support/device_choice.h"
@@ -135,6 +137,9 @@ int run(int argc, char** argv) {
   use_one_length(config);
   if (!as_run && !args.has("--full")) config = train::shrink(config);
   const comm::Mesh mesh = launch.mesh(config::layout_of(config));
+  comm::Watchdog watchdog(mesh, config.parallel.longest_wait());
+  // Rank 0 then computes alone for as long as the model takes: only ranks that die are noticed.
+  if (as_run || args.has("--full")) watchdog.set_timeout(std::numeric_limits<double>::infinity());
   const std::string inject = args.get("--inject-error");
   const bool ok = report(as_run ? verify_as_run(launch, config, mesh, inject)
                                 : train::verify_layout(config, mesh, launch.device(config),

@@ -1,5 +1,6 @@
 #include "comm/watchdog.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -164,6 +165,7 @@ std::string Watchdog::overdue() const {
 }
 
 void Watchdog::watch() {
+  ::pthread_setname_np(::pthread_self(), "tfm:watchdog");
   const auto period = std::chrono::duration<double>(std::min(0.2, timeout_ / 4));
   std::unique_lock lock(mutex_);
   for (double looked = FlightRecorder::now();

@@ -26,6 +26,8 @@ struct ParallelConfig {
   std::int64_t timeout = 0;  // seconds; 0: auto
   Backend backend = Backend::automatic;
   bool operator==(const ParallelConfig&) const = default;
+  // Seconds that ranks may wait for each other; with auto, as long as no step was timed.
+  double longest_wait() const { return timeout > 0 ? static_cast<double>(timeout) : 300; }
   int stages_of_rank() const {
     if (pipeline == 1 || schedule != PipelineSchedule::interleaved) return 1;
     return virtual_stages > 0 ? static_cast<int>(virtual_stages) : 2;

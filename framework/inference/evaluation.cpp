@@ -55,6 +55,7 @@ Totals evaluate(LoadedModel& model, const config::Config& config, const data::Da
       total += by_shape[batch.shape].totals(batch);
     }
     task.add(1);
+    mesh.group(nn::kBatchAxes).barrier();  // no rank waits longer for another than for a batch
   }
   total.all_reduce(mesh, nn::kBatchAxes);
   return total;

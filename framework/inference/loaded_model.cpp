@@ -136,6 +136,10 @@ LoadedModel load_model(const std::string& step_dir, const config::Config& config
                 .rank_context = std::move(rank_context),
                 .model = models::make_model(config, m.rank_context.mesh)};
   const nn::ParameterSet& parameters = m.model->parameters();
+  comm::Communicator& world = m.rank_context.mesh.world();
+  const double wait = config.parallel.longest_wait();
+  m.watchdog = std::make_unique<comm::Watchdog>(
+      m.rank_context.mesh, wait + checkpoint::longest_transfer(parameters.total_elements()));
   device::Device& device = m.rank_context.device;
   const std::int64_t bytes = parameters.flat_elements() * static_cast<std::int64_t>(sizeof(float));
   m.memory = device.allocate(bytes);
@@ -144,6 +148,8 @@ LoadedModel load_model(const std::string& step_dir, const config::Config& config
   for (const nn::PartSlice& p : parameters.slices())
     weights.read(p, 0, p.elements(), reinterpret_cast<float*>(host.get()) + p.offset);
   if (!device.is_cpu()) device::upload(device.stream(), m.memory.get(), host.get(), bytes);
+  world.barrier();
+  m.watchdog->set_timeout(wait);
   return m;
 }
 

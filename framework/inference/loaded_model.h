@@ -1,6 +1,7 @@
 #pragma once
 // A model loaded from a checkpoint or a Hugging Face directory, for generation and verification.
 #include "checkpoint/checkpoint.h"
+#include "comm/watchdog.h"
 #include "config/config.h"
 #include "inference/inference.h"
 
@@ -10,7 +11,8 @@ struct LoadedModel {
   config::Config config;
   comm::RankContext rank_context;
   std::unique_ptr<nn::Model> model;
-  std::shared_ptr<std::byte> memory;  // device memory
+  std::shared_ptr<std::byte> memory;         // device memory
+  std::unique_ptr<comm::Watchdog> watchdog;  // of the mesh
   // Parameters, laid out by model->parameters().
   float* flat() const { return reinterpret_cast<float*>(memory.get()); }
   Weights weights() const { return {model->parameters(), flat()}; }
@@ -35,7 +37,8 @@ config::Config checkpoint_config(const std::string& step_dir,
 // tensor parallelism unless the overrides name parallel.tensor; the others are data ranks.
 config::Config inference_config(const std::string& step_dir,
                                 const std::vector<std::string>& overrides, int ranks);
-// `step_dir`: from verified_path().
+// Collective. `step_dir`: from verified_path(). From here on the job ends where ranks wait for each
+// other for longer than config.parallel.longest_wait().
 LoadedModel load_model(const std::string& step_dir, const config::Config& config,
                        comm::RankContext rank_context);
 

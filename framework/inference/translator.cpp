@@ -191,7 +191,9 @@ std::vector<std::string> Translator::translate(const std::vector<std::string>& l
     if (turn == static_cast<std::size_t>(rank_context_.mesh.place(nn::kBatchAxes)))
       translate(std::span(sources).subspan(first, size), targets);
     task.add(static_cast<std::int64_t>(size));
-    if (turn == ranks - 1 && !go_on()) return {};
+    if (turn < ranks - 1) continue;
+    rank_context_.mesh.group(nn::kBatchAxes).barrier();  // no rank waits for more than a batch
+    if (!go_on()) return {};
   }
   targets.pop_back();
   share(targets);

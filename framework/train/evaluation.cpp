@@ -37,7 +37,7 @@ class Evaluation final : public Observer {
   void evaluate(TrainingRun& run) {
     const config::EvalConfig& eval = run.config.eval;
     const auto start = std::chrono::steady_clock::now();
-    run.watchdog.set_timeout(run.timeout());
+    run.watchdog.set_timeout(run.config.parallel.longest_wait());
     // Not where eval.stop needs to know, nor where no checkpoint says that it is due.
     const bool may_wait = !eval.stop && !run.config.checkpoint.dir.empty();
     const auto go_on = [&] {

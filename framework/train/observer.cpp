@@ -27,14 +27,9 @@ bool TrainingRun::nonfinite() const {
   return !result.applied && !(scale.dynamic && scale.value >= 1 && std::isfinite(result.loss));
 }
 
-double TrainingRun::timeout() const {
-  return config.parallel.timeout > 0 ? static_cast<double>(config.parallel.timeout) : 300;
-}
-
 double TrainingRun::file_timeout() const {
-  constexpr double kBytesOfParameter = 16, kBytesPerSecond = 20e6;  // most, and of a slow disk
-  return timeout() + kBytesOfParameter / kBytesPerSecond *
-                         static_cast<double>(engine.model().parameters().total_elements());
+  return config.parallel.longest_wait() +
+         checkpoint::longest_transfer(engine.model().parameters().total_elements());
 }
 
 std::int64_t peak_memory_bytes(const TrainingRun& run) {

@@ -78,9 +78,7 @@ struct TrainingRun {
     return machine.peak_flops > 0 ? std::optional(flops / seconds / machine.peak_flops)
                                   : std::nullopt;
   }
-  // Seconds that ranks may wait for each other: outside of steps; and where files are read and
-  // written, with time for a checkpoint.
-  double timeout() const;
+  // Seconds that ranks may wait for each other where files are read and written.
   double file_timeout() const;
   void expect_files() { watchdog.set_timeout(file_timeout()); }
 

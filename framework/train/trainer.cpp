@@ -59,7 +59,8 @@ double seconds_since(Clock::time_point start) {
 
 // Default timeout of collectives: ten times the longest step, at least 30 s and at most 300 s.
 double step_timeout(const TrainingRun& run, double longest_step) {
-  if (run.config.parallel.timeout > 0 || longest_step == 0) return run.timeout();
+  const config::ParallelConfig& parallel = run.config.parallel;
+  if (parallel.timeout > 0 || longest_step == 0) return parallel.longest_wait();
   return std::clamp(10 * longest_step, 30.0, 300.0);
 }
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "comm/device_mesh.h"
+#include "comm/watchdog.h"
 #include "config/yaml.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/rates.h"
@@ -80,6 +81,7 @@ class CollectiveBench {
 
   device::Device device_;
   comm::Mesh host_, mesh_;
+  comm::Watchdog watchdog_{host_, config::ParallelConfig{}.longest_wait()};
 };
 
 // From rings of the smallest and the largest tensor: t = (n - 1) latency + (n - 1) / n bytes /

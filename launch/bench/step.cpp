@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "comm/watchdog.h"
 #include "data/run_data.h"
 #include "device/timed.h"
 #include "launch/bench/bench.h"
@@ -36,7 +37,8 @@ class StepBench {
         data_(!args.has("--random-data") && engine_.plan().shapes.size() == 1
                   ? std::make_unique<data::RunData>(config_)
                   : nullptr),
-        loader_(engine_.training_loader(data_ ? *data_->train : random_)) {
+        loader_(engine_.training_loader(data_ ? *data_->train : random_)),
+        watchdog_(engine_.plan().mesh, config_.parallel.longest_wait()) {
     engine_.initialize_parameters();
   }
 
@@ -183,6 +185,7 @@ class StepBench {
   RandomData random_;
   std::unique_ptr<data::RunData> data_;
   data::DataLoader loader_;
+  comm::Watchdog watchdog_;
   train::StepTimes times_;
   double data_seconds_ = 0;
   std::int64_t done_ = 0;

@@ -1,14 +1,25 @@
 """A rank that never enters a collective or sends no message, that dies or whose library fails ends the whole job with exit code 75 and
-one line that names it, whether the host makes the collectives or a device.
+one line that names it, whether the host makes the collectives or a device, and in every program.
 
 usage: test_hang.py BIN
 """
+import contextlib
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 
+CONFIG = """
+model: {family: decoder, vocab_size: 256, d_model: 32, n_layers: 1, n_heads: 4, max_seq_len: 32}
+train: {steps: 1, global_batch_size: 8, seq_len: 32}
+data: {train: {type: text, path: long.txt}}
+checkpoint: {dir: ck, every: 1}
+parallel: {timeout: 2}
+"""
 MPIRUN = pathlib.Path(__file__).resolve().parents[1] / "mpirun.sh"
 
 
@@ -21,7 +32,55 @@ def run(program, ranks, option):
     return lines
 
 
+def watched(folder, program):
+    """The ranks of `program` in `folder`, by rank, once all have a watchdog."""
+    ranks = {}
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            if process.joinpath("cwd").resolve() != folder or process.joinpath("comm").read_text().strip() != program:
+                continue
+            rank = re.search(r"\0(?:OMPI_COMM_WORLD_RANK|PMI_RANK)=(\d+)\0", "\0" + process.joinpath("environ").read_text())
+            threads = [task.joinpath("comm").read_text().strip() for task in process.joinpath("task").iterdir()]
+            if rank and "tfm:watchdog" in threads:
+                ranks[int(rank[1])] = int(process.name)
+    return ranks
+
+
+def check_programs(programs):
+    """Those besides tfm-train, of which test_run.py stops ranks."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name).resolve()
+        (folder / "cfg.yaml").write_text(CONFIG)
+        (folder / "long.txt").write_text("To be, or not to be, that is the question.\n" * 200_000)
+        subprocess.run([programs / "tfm-train", "cfg.yaml"], cwd=folder, check=True, capture_output=True)
+
+        def start(program, *args):
+            process = subprocess.Popen([MPIRUN, "2", programs / program, *args], cwd=folder, text=True, errors="replace", stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            deadline = time.monotonic() + 60
+            while len(ranks := watched(folder, program)) < 2:
+                assert process.poll() is None and time.monotonic() < deadline, f"{program}: no watchdog; {process.stderr.read()}"
+                time.sleep(0.02)
+            return process, ranks
+
+        for program, *args in (("tfm-eval", "ck", "--text", "long.txt", "parallel.timeout=2", "parallel.tensor=1"),
+                               ("tfm-eval", "ck", "--text", "long.txt", "parallel.timeout=2", "parallel.tensor=2"),
+                               ("tfm-generate", "ck", "--prompt", "To", "--max-tokens", "10000000", "parallel.timeout=2"),
+                               ("tfm-bench", "step", "cfg.yaml", "--steps", "10000000")):
+            process, ranks = start(program, *args)
+            os.kill(ranks[1], signal.SIGSTOP)
+            _, errors = process.communicate(timeout=60)
+            lines = [line for line in errors.splitlines() if "tfm: watchdog:" in line]
+            assert process.returncode == 75 and len(lines) == 1 and f"process {ranks[1]} (stopped)" in lines[0], (program, args, errors)
+
+        process, _ = start("tfm-generate", "ck", "--max-tokens", "3", "parallel.timeout=2")
+        time.sleep(5)  # nobody has typed anything yet
+        output, errors = process.communicate("To be", timeout=60)
+        assert process.returncode == 0 and output.startswith("To be"), errors
+
+
 def main():
+    check_programs(pathlib.Path(sys.argv[1]).resolve())
     host, device = (pathlib.Path(sys.argv[1]) / name for name in ("test-distributed", "test-emulator-ranks"))
     for program in [host] + [device] * device.exists():  # a build with CUDA has no device that hangs without a GPU
         if not program.exists():
