@@ -37,6 +37,10 @@ std::vector<checkpoint::Chunk> pieces_of(const inference::LoadedModel& m) {
 }
 
 void expect_no_run(const std::string& dir) {
+  if (huggingface::is_huggingface(dir))
+    throw Error(ExitCode::usage, dir +
+                                     ": has a config.json, and programs would read that model "
+                                     "instead of the checkpoint; choose another directory");
   const auto newest = checkpoint::find_latest(
       dir, [](const std::string&) {}, checkpoint::Verification::headers);
   if (newest && checkpoint::CheckpointReader(*newest).manifest().step > 0)
@@ -47,15 +51,36 @@ void expect_no_run(const std::string& dir) {
 
 // Programs would read the export instead of the checkpoints, also of later steps.
 void expect_no_checkpoints(const std::string& dir) {
-  namespace fs = std::filesystem;
-  std::error_code none;
-  bool found = fs::exists(dir + "/manifest.json", none);
-  for (fs::directory_iterator e(dir, none), end; !none && e != end; e.increment(none))
-    found |= checkpoint::step_of(e->path().filename().string()).has_value();
-  if (found)
+  if (std::error_code none;
+      std::filesystem::exists(dir + "/manifest.json", none) || checkpoint::count_steps(dir) > 0)
     throw Error(ExitCode::usage,
                 dir + ": has checkpoints; choose another directory for the export");
 }
+
+// A folder that is filled under another name, and then takes the place of one.
+class StagedFolder {
+ public:
+  explicit StagedFolder(std::string final)
+      : final_(std::move(final)), path_(io::temporary_of(final_)) {
+    std::filesystem::remove_all(path_);
+  }
+  ~StagedFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  StagedFolder(const StagedFolder&) = delete;
+  StagedFolder& operator=(const StagedFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  void publish() const {
+    std::filesystem::remove_all(final_);
+    io::rename_file(path_, final_);
+    io::sync_directory(io::parent_directory(final_));
+  }
+
+ private:
+  std::string final_, path_;
+};
 
 int import(const std::string& from, const std::string& to) {
   if (std::error_code none; std::filesystem::equivalent(from, to, none))
@@ -70,16 +95,19 @@ int import(const std::string& from, const std::string& to) {
   expect_no_run(to);
   const std::string sidecars = to + "/tokenizer";
   const huggingface::HuggingFaceModel source(from);
-  source.keep_sidecars(sidecars);
+  const StagedFolder staged(sidecars);
+  source.keep_sidecars(staged.path());
   if (!tokenizer::is_bytes(config.data.tokenizer))
     config.data.tokenizer = sidecars + config.data.tokenizer.substr(from.size());
   const checkpoint::CheckpointInfo info{.step = 0,
                                         .seed = config.train.seed,
                                         .config = config::dump_config(config),
+                                        .directory = inference::directory_of(config.data.tokenizer),
                                         .extra = source.provenance(sidecars)};
   const checkpoint::CheckpointResult r =
       checkpoint::write_checkpoint(to, info, pieces_of(model), 0, {});
   if (!r.ok()) throw Error(ExitCode::retryable, r.error);
+  staged.publish();
   std::printf("%s: %lld parameters of a %s model\n", r.path.c_str(),
               static_cast<long long>(model.model->parameters().total_elements()),
               config::word(config.model.family).c_str());
@@ -107,19 +135,6 @@ std::optional<tokenizer::SpecialIds> special_ids(config::Config& config) {
   return ids;
 }
 
-// Copies a run's tokenizer under the file names that transformers expects.
-void copy_tokenizer(const std::string& tokenizer, const std::string& to, bool translates) {
-  namespace fs = std::filesystem;
-  if (fs::is_directory(tokenizer)) return huggingface::copy_sidecars(tokenizer, to);
-  if (!fs::is_regular_file(tokenizer)) return;
-  const bool json = tokenizer.ends_with(".json");
-  const char* sentencepiece = translates ? "spiece.model" : "tokenizer.model";
-  io::copy_file(tokenizer, fs::path(to) / (json ? "tokenizer.json" : sentencepiece));
-  if (json)
-    io::replace_file((fs::path(to) / "tokenizer_config.json").string(),
-                     "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
-}
-
 int export_to(const std::string& from, const std::string& to) {
   expect_no_checkpoints(to);
   const std::string path = inference::verified_path(from, comm::single_mesh().world());
@@ -133,16 +148,15 @@ int export_to(const std::string& from, const std::string& to) {
                                      : checkpoint::CheckpointReader(path).manifest().extra;
   const bool own = provenance == "{}";
   const auto ids = own ? special_ids(config) : std::nullopt;
-  huggingface::write_huggingface(to, config.model, ids, own ? "" : provenance,
-                                 inference::tokenizer_beside(path), [&](const std::string& part) {
-                                   for (const nn::PartSlice& p : model.model->parameters().slices())
-                                     if (p.name == part)
-                                       return std::vector<float>(
-                                           model.flat() + p.offset,
-                                           model.flat() + p.offset + p.elements());
-                                   internal_error("the model has no tensor " + part);
-                                 });
-  if (own) copy_tokenizer(config.data.tokenizer, to, config.model.translates());
+  huggingface::write_huggingface(
+      to, config.model, ids, own ? "" : provenance, inference::tokenizer_beside(path),
+      config.data.tokenizer, [&](const std::string& part) {
+        for (const nn::PartSlice& p : model.model->parameters().slices())
+          if (p.name == part)
+            return std::vector<float>(model.flat() + p.offset,
+                                      model.flat() + p.offset + p.elements());
+        internal_error("the model has no tensor " + part);
+      });
   std::printf("%s: a %s model of %s\n", to.c_str(), config::word(config.model.family).c_str(),
               path.c_str());
   return 0;

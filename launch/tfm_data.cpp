@@ -87,11 +87,17 @@ std::string required(const Arguments& a, const std::string& option) {
   return a.get(option);
 }
 
-// `files`: what is written.
-void check_output(const Arguments& a, const std::vector<std::string>& files) {
+// `files`: what is written. `tokenizer`: what is read beside the inputs, or empty.
+void check_output(const Arguments& a, const std::vector<std::string>& files,
+                  const std::string& tokenizer) {
   required(a, "--input");
   std::error_code ignored;
-  for (const std::string& input : a.all("--input"))
+  std::vector<std::string> inputs = a.all("--input");
+  inputs.push_back(tokenizer);
+  for (std::filesystem::directory_iterator e(tokenizer, ignored), end; !ignored && e != end;
+       e.increment(ignored))
+    inputs.push_back(e->path().string());
+  for (const std::string& input : inputs)
     for (const std::string& file : files)
       for (const std::string& written : {file, io::temporary_of(file)})
         if (std::filesystem::equivalent(input, written, ignored))
@@ -107,7 +113,10 @@ void prepare(const Arguments& a) {
   std::vector<std::string> files{output};
   if (*known == data::TokenFormat::megatron)
     files.push_back(std::filesystem::path(output).replace_extension(".idx"));
-  check_output(a, files);
+  else if (output.ends_with(".idx"))
+    usage("--output " + in_quotes(output) +
+          ": .idx is the index beside a .bin file of Megatron; expected another name");
+  check_output(a, files, required(a, "--tokenizer"));
   data::PrepareOptions options{a.all("--input"), required(a, "--tokenizer"), output};
   options.format = *known;
   options.append_eod = a.has("--append-eod");
@@ -155,7 +164,7 @@ void decode(const Arguments& a) {
 }
 
 void train(const Arguments& a) {
-  check_output(a, {required(a, "--output")});
+  check_output(a, {required(a, "--output")}, "");
   tokenizer::TrainTokenizerOptions options{a.all("--input"), required(a, "--output")};
   required(a, "--vocab-size");
   options.vocab_size = a.integer("--vocab-size", 0, 1);

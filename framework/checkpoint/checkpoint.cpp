@@ -189,6 +189,14 @@ void expect_listed(const std::string& dir, const std::error_code& error) {
               dir + ": its checkpoints cannot be listed: " + error.message());
 }
 
+std::int64_t count_steps(const std::string& dir) {
+  std::int64_t count = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error))
+    count += step_of(at->path().filename().string()).has_value();
+  return count;
+}
+
 std::optional<std::string> find_latest(const std::string& dir,
                                        const std::function<void(const std::string&)>& log,
                                        Verification verification) {

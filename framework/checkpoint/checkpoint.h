@@ -67,6 +67,7 @@ struct CheckpointInfo {
   // Layout of the writing run: {"data": 2, "tensor": 2}.
   std::map<std::string, std::int64_t> layout;
   std::string config;           // YAML
+  std::string directory;        // from which its relative paths count; empty: none counts
   std::string extra = "{}";     // a JSON object supplied by the caller
   optim::LossScale loss_scale;  // restored if it is dynamic
   std::optional<Best> best;     // of a run with eval.stop; dir/best links to its step
@@ -142,6 +143,9 @@ class CheckpointReader {
   std::map<std::string, std::vector<const StoredChunk*>> chunks_;
   std::unique_ptr<Shards> shards_;
 };
+
+// The number of step-* entries of a directory, whatever they hold; 0 if it cannot be listed.
+std::int64_t count_steps(const std::string& dir);
 
 enum class Verification : std::uint8_t { checksums, headers };  // headers: reads no tensor data
 

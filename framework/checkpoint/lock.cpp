@@ -63,7 +63,9 @@ RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
     throw Error(code, path_ + ": " + text);
   };
   bool locks = true;  // whether the file system has locks
-  for (;;) {          // again where the previous owner removed the file between open and lock
+  // Again where the previous owner removed the file between open and lock; not for ever, on a file
+  // system whose numbers of files change.
+  for (int tries = 1;; ++tries) {
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd_ < 0 && errno == EISDIR)
       refuse("is a directory; remove it, or set another checkpoint.dir", ExitCode::usage);
@@ -79,7 +81,7 @@ RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
       locks = errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK;
       if (locks) refuse("cannot be locked: " + errno_text(), ExitCode::retryable);
     }
-    if (io::is_named(fd_, path_)) break;
+    if (io::is_named(fd_, path_) || tries == 100) break;
     ::close(fd_);
   }
   const Owner me = own(), old = owner_of(fd_);

@@ -100,6 +100,10 @@ class MegatronWriter final : public TokenWriter {
       offset += length * bytes_of(static_cast<IdType>(type));
     }
     for (std::uint64_t i = 0; i < boundaries; ++i) index_.write(&i, 8);
+    // A pair of an old index and new ids would be read without a complaint.
+    ids_.file.sync();
+    index_.sync();
+    io::remove_file(index_.path());
     ids_.file.publish();
     index_.publish();
   }

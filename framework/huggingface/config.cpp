@@ -66,18 +66,22 @@ class Change : public config::KeyVisitor {
   std::string key_;
 };
 
-// The member of config.json that corresponds to model.`key`: the one that changes with its value.
-// Empty: none does.
-std::string member_of(const Architecture& architecture, config::ModelConfig model,
-                      const std::string& key) {
+// The member of config.json that corresponds to model.`key`: one that changes with its value, if
+// possible of those in `given`. Empty: none does.
+std::string member_of(const io::JsonNode& given, const Architecture& architecture,
+                      config::ModelConfig model, const std::string& key) {
   Json before, after;
   write_model(before, architecture, model);
   Change change(key);
   config::describe(model, change);
   write_model(after, architecture, model);
+  std::string found;
   for (const auto& [name, value] : after.items())
-    if (!before.contains(name) || before[name] != value) return name;
-  return {};
+    if (!before.contains(name) || before[name] != value) {
+      if (given.find(name)) return name;
+      if (found.empty()) found = name;
+    }
+  return found;
 }
 
 // Error(input) that names the member of config.json.
@@ -85,7 +89,7 @@ void check(const io::JsonNode& c, const Architecture& architecture, const config
   config::check_model(
       m, [&](const std::vector<std::string>& keys, const std::string& problem, const auto&) {
         for (const std::string& key : keys)
-          if (const auto name = member_of(architecture, m, key.substr(key.find('.') + 1));
+          if (const auto name = member_of(c, architecture, m, key.substr(key.find('.') + 1));
               !name.empty())
             c.fail(name + " (" + key + "): " + problem);
         c.fail(keys.front() + ": " + problem);

@@ -1,6 +1,7 @@
 #include "huggingface/export.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -90,6 +91,17 @@ class Export {
     if (!provenance.unused.empty()) keep();
   }
 
+  // Makes F16 tensors F32 that hold finite values beyond its range: those that do not `fit`.
+  void widen(const std::function<bool(const ExchangedTensor&)>& fits) {
+    for (auto& [name, w] : written_)
+      if (w.dtype == "F16" && !w.kept.data() && !fits(w.tensor)) {
+        w.dtype = "F32";
+        std::fprintf(stderr,
+                     "warning: tensor '%s' has values beyond the range of F16, its type in the "
+                     "original model; it is written as F32\n",
+                     name.c_str());
+      }
+  }
   // Shards of at most kShardBytes. Wider types come first, which keeps every tensor aligned.
   std::vector<std::vector<Written>> shards() const {
     std::vector<std::vector<Written>> shards(1);
@@ -176,19 +188,97 @@ std::vector<float> compose(const ExchangedTensor& tensor,
   return tensor.transposed ? transposed(stack, tensor.shape[1], tensor.shape[0]) : stack;
 }
 
+namespace {
+
+// Whether all values of the tensor are finite in fp16, or not in fp32 either.
+bool fits_f16(const std::vector<float>& values) {
+  return std::ranges::all_of(values, [](float v) {
+    return !std::isfinite(v) || std::isfinite(static_cast<float>(f16(v)));
+  });
+}
+
+// The sidecars of an export: of the model that the weights come from, and the run's tokenizer where
+// it is another one.
+std::vector<Sidecar> sidecars_for(const std::string& base, const std::string& tokenizer,
+                                  bool translates) {
+  std::vector<Sidecar> files;
+  std::error_code none;
+  if (!base.empty() && fs::is_directory(base, none)) files = sidecars_in(base);
+  if (tokenizer::is_bytes(tokenizer) || (!files.empty() && has_tokenizer(base, tokenizer)))
+    return files;
+  const std::vector<Sidecar> own = sidecars_of(tokenizer, translates);
+  if (own.empty()) {
+    std::fprintf(
+        stderr, "warning: the run's tokenizer %s is not there%s\n", tokenizer.c_str(),
+        files.empty() ? "; the export has none" : ("; the export has that of " + base).c_str());
+    return files;
+  }
+  std::erase_if(files, [&](const Sidecar& f) {
+    return is_tokenizer_file(f.name) || std::ranges::count(own, f.name, &Sidecar::name) > 0;
+  });
+  files.insert(files.end(), own.begin(), own.end());
+  return files;
+}
+
+// Files that appear together: all are on disk before the first has its name.
+class Files {
+ public:
+  explicit Files(std::string dir) : dir_(std::move(dir)) {}
+  bool have(const std::string& name) const { return names_.contains(name); }
+  io::SafetensorsWriter& weights(const std::string& name,
+                                 const std::vector<io::TensorEntry>& entries) {
+    names_.insert(name);
+    return *weights_.emplace_back(
+        std::make_unique<io::SafetensorsWriter>(dir_ + "/" + name, entries));
+  }
+  void add(const std::string& name, std::string_view text) {
+    names_.insert(name);
+    others_.emplace_back(std::make_unique<io::AtomicFile>(dir_ + "/" + name))
+        ->write(text.data(), text.size());
+  }
+  void add(const Sidecar& file) {
+    std::error_code none;
+    if (fs::equivalent(file.source, dir_ + "/" + file.name, none)) {
+      names_.insert(file.name);
+    } else if (file.source.empty()) {
+      add(file.name, file.text);
+    } else {
+      const io::MappedFile source(file.source);
+      add(file.name, {reinterpret_cast<const char*>(source.bytes().data()), source.bytes().size()});
+    }
+  }
+  void sync() {
+    for (const auto& file : weights_) file->sync();
+    for (const auto& file : others_) file->sync();
+  }
+  void publish() {
+    for (const auto& file : weights_) file->finish();
+    for (const auto& file : others_) file->publish();
+  }
+
+ private:
+  std::string dir_;
+  std::set<std::string> names_;
+  std::vector<std::unique_ptr<io::SafetensorsWriter>> weights_;
+  std::vector<std::unique_ptr<io::AtomicFile>> others_;
+};
+
+}  // namespace
+
 void write_huggingface(const std::string& dir, const config::ModelConfig& model,
                        const std::optional<tokenizer::SpecialIds>& ids,
                        const std::string& provenance, const std::string& beside,
+                       const std::string& tokenizer,
                        const std::function<std::vector<float>(const std::string& part)>& part) {
   Provenance from(provenance);
   if (std::error_code none; !from.directory.empty() && !fs::is_directory(from.directory, none))
     from.directory = beside;
-  const Export whole(model, from);
+  const std::string config = huggingface_config(model, ids, from.config);
+  Export whole(model, from);
+  whole.widen([&](const ExchangedTensor& t) { return fits_f16(compose(t, part)); });
   const auto shards = whole.shards();
   io::create_directories(dir);
-  for (const auto& e : fs::directory_iterator(dir))
-    if (is_weights_file(e.path().filename().string())) fs::remove(e.path());
-
+  Files files(dir);
   std::int64_t total = 0;
   Json index;
   for (std::size_t s = 0; s < shards.size(); ++s) {
@@ -199,21 +289,35 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
     for (const Written& w : shards[s])
       entries.push_back({w.tensor.name, w.dtype, w.tensor.shape}),
           index["weight_map"][w.tensor.name] = name, total += w.bytes();
-    io::SafetensorsWriter writer(dir + "/" + name, entries);
+    io::SafetensorsWriter& writer = files.weights(name, entries);
     for (const Written& w : shards[s])
       if (w.kept.data())
         writer.write(w.kept);
       else
         write_as(writer, compose(w.tensor, part), w.dtype);
-    writer.finish();
   }
   index["metadata"]["total_size"] = total;
-  if (shards.size() > 1)
-    io::replace_file(dir + "/model.safetensors.index.json", index.dump(2) + "\n");
-  io::replace_file(dir + "/config.json", huggingface_config(model, ids, from.config));
-  if (std::error_code none; fs::is_directory(from.directory, none))
-    copy_sidecars(from.directory, dir);
+  if (shards.size() > 1) files.add("model.safetensors.index.json", index.dump(2) + "\n");
+  for (const Sidecar& file : sidecars_for(from.directory, tokenizer, model.translates()))
+    files.add(file);
+  Files last(dir);
+  last.add("config.json", config);
+  files.sync(), last.sync();
+
+  // Without a config.json the directory holds no model, until all of the new one is there.
+  io::remove_file(dir + "/config.json");
+  for (const auto& e : fs::directory_iterator(dir))
+    if (const std::string name = e.path().filename().string();
+        is_weights_file(name) && !files.have(name))
+      io::remove_file(e.path().string());
+  files.publish(), last.publish();
   update_generation_config(dir, model, from.config);
+  for (const Sidecar& file : sidecars_in(dir))
+    if (!files.have(file.name))
+      std::fprintf(stderr,
+                   "warning: %s was there before and is not of this model; remove it if it "
+                   "is of another one\n",
+                   file.source.c_str());
 }
 
 }  // namespace tfm::huggingface

@@ -11,14 +11,17 @@
 namespace tfm::huggingface {
 
 // Writes the directory `dir`, which is created if missing: config.json; the weights in shards of at
-// most 5 GB; and the tokenizer's files, from the directory that the model came from, or from
-// `beside` if that is gone. The weights have every tensor that the model came with: those used,
-// copies of them, and unused ones unchanged; an unused one that is no longer found is reported on
-// standard error. Old weights in `dir` are removed. `ids`: the tokenizer's, if known. `part` gives
-// whole parts. Error(input) if `provenance` is not from HuggingFaceModel.
+// most 5 GB; and the sidecars, from the directory that the model came from, or from `beside` if
+// that is gone, with the files of `tokenizer` (data.tokenizer) in place of that model's if it is
+// another one. The weights have every tensor that the model came with: those used, copies of them,
+// and unused ones unchanged; an unused one that is no longer found is reported on standard error,
+// and so is one that F16 does not hold, which is written as F32. All is written before the first
+// file of the directory is replaced; then old weights are removed. `ids`: the tokenizer's, if
+// known. `part` gives whole parts. Error(input) if `provenance` is not from HuggingFaceModel.
 void write_huggingface(const std::string& dir, const config::ModelConfig& model,
                        const std::optional<tokenizer::SpecialIds>& ids,
                        const std::string& provenance, const std::string& beside,
+                       const std::string& tokenizer,
                        const std::function<std::vector<float>(const std::string& part)>& part);
 
 // A tensor in Hugging Face's shape, composed of whole parts.

@@ -276,8 +276,8 @@ std::string HuggingFaceModel::provenance(const std::string& sidecars) const {
 }
 
 void HuggingFaceModel::keep_sidecars(const std::string& to) const {
-  copy_sidecars(dir_, to);
-  fs::remove(to + "/" + kUnused);
+  io::create_directories(to);
+  for (const Sidecar& file : sidecars_in(dir_)) io::copy_file(file.source, to + "/" + file.name);
   const std::vector<std::string> kept = unused();
   if (kept.empty()) return;
   std::vector<io::TensorEntry> entries;

@@ -33,7 +33,14 @@ config::Config huggingface_run(const std::string& dir) {
 }
 
 std::string checkpoint_path(const std::string& path, checkpoint::Verification verification) {
-  if (huggingface::is_huggingface(path)) return path;
+  if (huggingface::is_huggingface(path)) {
+    if (checkpoint::count_steps(path) > 0)
+      throw Error(ExitCode::input, path +
+                                       ": has both a config.json (Hugging Face) and checkpoints; "
+                                       "expected one of the two: name a checkpoint (" +
+                                       path + "/step-...), or move either away");
+    return path;
+  }
   if (std::filesystem::exists(path + "/manifest.json")) return path;
   static const std::string expected =
       "; expected a directory with config.json (Hugging Face), with manifest.json (a checkpoint), "
@@ -62,22 +69,35 @@ std::string verified_path(const std::string& path, comm::Communicator& world) {
   return comm::broadcast_string(world, found);
 }
 
+namespace {
+
+// Where the tokenizer of a checkpoint's run is now.
+std::string find_tokenizer(const std::string& step_dir, const std::string& directory,
+                           const std::string& spec) {
+  namespace fs = std::filesystem;
+  if (tokenizer::is_bytes(spec)) return spec;
+  std::error_code none;
+  const fs::path written = fs::path(directory) / spec;  // `spec` itself if that is absolute
+  if (fs::exists(written, none))
+    return fs::equivalent(written, spec, none) ? spec : written.string();
+  const fs::path beside = tokenizer_beside(step_dir), file = fs::path(spec).filename(),
+                 moved = file == beside.filename() ? beside : beside / file;
+  return fs::exists(spec, none) || !fs::exists(moved, none) ? spec : moved.string();
+}
+
+}  // namespace
+
 config::Config checkpoint_config(const std::string& step_dir,
                                  const std::vector<std::string>& overrides) {
   const bool theirs = huggingface::is_huggingface(step_dir);
   const std::string name = step_dir + (theirs ? "/config.json" : "/manifest.json (config)");
-  config::Config c = theirs
-                         ? huggingface_run(step_dir)
-                         : config::parse_config(
-                               checkpoint::CheckpointReader(step_dir).manifest().config, name, {});
-  namespace fs = std::filesystem;
-  if (std::error_code none;
-      !theirs && !tokenizer::is_bytes(c.data.tokenizer) && !fs::exists(c.data.tokenizer, none)) {
-    // `import` wrote a path that counts from where it ran.
-    const fs::path beside = tokenizer_beside(step_dir),
-                   file = fs::path(c.data.tokenizer).filename();
-    const fs::path moved = file == beside.filename() ? beside : beside / file;
-    if (fs::exists(moved, none)) c.data.tokenizer = moved.string();
+  config::Config c;
+  if (theirs) {
+    c = huggingface_run(step_dir);
+  } else {
+    const checkpoint::Manifest manifest = checkpoint::CheckpointReader(step_dir).manifest();
+    c = config::parse_config(manifest.config, name, {});
+    c.data.tokenizer = find_tokenizer(step_dir, manifest.directory, c.data.tokenizer);
   }
   // Device, precision and layout of the training run do not count; those asked for here do.
   c.device = config::DeviceKind::cpu;

@@ -10,6 +10,12 @@
 
 namespace tfm::inference {
 
+std::string directory_of(const std::string& tokenizer) {
+  if (tokenizer::is_bytes(tokenizer) || std::filesystem::path(tokenizer).is_absolute()) return {};
+  std::error_code gone;
+  return std::filesystem::current_path(gone).string();
+}
+
 std::string tokenizer_beside(const std::string& step_dir) {
   return (std::filesystem::canonical(step_dir).parent_path() / "tokenizer").string();
 }

@@ -34,6 +34,9 @@ TextFormat text_format(const std::string& dir, const tokenizer::Tokenizer& token
 TextFormat text_format_of_run(const std::string& provenance, const std::string& folder,
                               const tokenizer::Tokenizer& tokenizer);
 
+// The working directory where `tokenizer` (data.tokenizer) is a path that counts from it, else
+// empty: what checkpoints record.
+std::string directory_of(const std::string& tokenizer);
 // The folder in which tfm-convert keeps the tokenizer of an imported checkpoint.
 std::string tokenizer_beside(const std::string& step_dir);
 

@@ -30,7 +30,8 @@ namespace {
 
 // That a file or folder cannot be created with `error`. Some another try would meet again.
 [[noreturn]] void create_error(const std::string& path, int error, const std::string& expected) {
-  constexpr int kLasting[] = {ENOTDIR, EACCES, EPERM, EROFS, ELOOP, ENAMETOOLONG, EEXIST, ENOENT};
+  constexpr int kLasting[] = {ENOTDIR,      EACCES, EPERM,  EROFS, ELOOP,
+                              ENAMETOOLONG, EEXIST, ENOENT, EINVAL};
   const bool lasting = std::ranges::find(kLasting, error) != std::end(kLasting);
   throw Error(lasting ? ExitCode::usage : ExitCode::retryable,
               path + ": cannot be created: " + std::generic_category().message(error) +
@@ -217,6 +218,11 @@ void rename_file(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) write_error(from, "cannot be renamed to " + to);
 }
 
+void remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) == 0) return sync_directory(parent_directory(path));
+  if (errno != ENOENT) write_error(path, "cannot be removed");
+}
+
 std::string parent_directory(const std::string& path) {
   const auto slash = path.find_last_of('/');
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
@@ -224,6 +230,9 @@ std::string parent_directory(const std::string& path) {
 
 std::string file_to_replace(const std::string& path) {
   namespace fs = std::filesystem;
+  if (path.empty())
+    throw Error(ExitCode::usage,
+                std::string("the name of a file to write is empty; choose ") + kFile);
   std::error_code ignored;
   const fs::file_status there = fs::status(path, ignored);
   if (fs::is_directory(there))
@@ -235,6 +244,8 @@ std::string file_to_replace(const std::string& path) {
 }
 
 void create_directories(const std::string& path) {
+  if (path.empty())
+    throw Error(ExitCode::usage, "the name of a directory to create is empty; expected one");
   std::vector<std::string> missing;
   std::error_code error;
   for (std::string p = path; !std::filesystem::exists(p, error) && !error; p = parent_directory(p))
@@ -283,9 +294,13 @@ void AtomicFile::overwrite(std::int64_t offset, const void* data, std::size_t by
     write_error(path_, "cannot be written at byte " + std::to_string(offset));
 }
 
-void AtomicFile::publish() {
+void AtomicFile::sync() {
   flush();
   if (::fsync(fd_) != 0) write_error(path_, "cannot be synced to disk");
+}
+
+void AtomicFile::publish() {
+  sync();
   rename_file(temporary_, path_);
   ::close(fd_);
   fd_ = -1;

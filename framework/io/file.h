@@ -47,6 +47,7 @@ class Checksum {
 void sync_directory(const std::string& path);      // makes renames and creations in it durable
 void create_directories(const std::string& path);  // creates what is missing, durably
 void rename_file(const std::string& from, const std::string& to);
+void remove_file(const std::string& path);       // if there is one, durably
 bool is_named(int fd, const std::string& path);  // whether `path` names the open file
 
 // The path that writing to `path` replaces: the target of a symbolic link. Error(usage) if
@@ -67,6 +68,9 @@ class AtomicFile {
 
   void write(const void* data, std::size_t bytes);  // appends, buffered
   void overwrite(std::int64_t offset, const void* data, std::size_t bytes);
+  // Brings all that was written to disk, so that publish() has only a name to change: of several
+  // files all are synced before the first is published.
+  void sync();
   void publish();
   const std::string& path() const { return path_; }
 

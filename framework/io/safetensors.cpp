@@ -326,8 +326,13 @@ void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   append(bytes);
 }
 
-void SafetensorsWriter::finish() {
+void SafetensorsWriter::sync() {
   TFM_CHECK(left_ == 0, file_.path() + ": less data was written than announced");
+  file_.sync();
+}
+
+void SafetensorsWriter::finish() {
+  sync();
   file_.publish();
 }
 

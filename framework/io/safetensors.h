@@ -76,7 +76,8 @@ class SafetensorsWriter {
   template <class T>
   requires std::is_arithmetic_v<T>
   void write(std::span<const T> values) { write(std::as_bytes(values)); }
-  void finish();  // checks that all data came, and publishes the file
+  void sync();    // checks that all data came, and brings it to disk
+  void finish();  // sync(), and publishes the file
 
   // Of what is written so far: with finish() of the whole file.
   std::uint64_t size() const { return size_; }

@@ -241,6 +241,8 @@ class TextStream::Zstandard final : public Bytes {  // one or more frames
   explicit Zstandard(std::unique_ptr<Plain> file)
       : file_(std::move(file)), buffer_(block_bytes), state_(::ZSTD_createDStream()) {
     if (!state_) throw std::bad_alloc();
+    // Frames of `zstd --long=31` as well, whose window takes up to 2 GiB.
+    ::ZSTD_DCtx_setParameter(state_, ZSTD_d_windowLogMax, 31);
   }
   ~Zstandard() override { ::ZSTD_freeDStream(state_); }
   Zstandard(const Zstandard&) = delete;

@@ -5,6 +5,7 @@
 #include "comm/consensus.h"
 #include "config/settings.h"
 #include "core/host.h"
+#include "huggingface/sidecars.h"
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
 #include "models/registry.h"
@@ -134,6 +135,11 @@ void check_checkpoints(const config::Config& config, config::Problems& problems)
                  "checkpoint.dir: " + dir + ": is a symbolic link to " +
                      std::filesystem::read_symlink(dir, ignored).string() +
                      ", which does not exist; make that directory, or set another one");
+  if (!dir.empty() && huggingface::is_huggingface(dir) && checkpoint::count_steps(dir) == 0)
+    problems.add({"checkpoint.dir"},
+                 "checkpoint.dir: " + dir +
+                     ": has a config.json (Hugging Face), and programs would read that model "
+                     "instead of the checkpoints; set another directory");
   if (std::filesystem::exists(found) && !std::filesystem::is_directory(found))
     problems.add({"checkpoint.dir"},
                  "checkpoint.dir: " + dir + ": is a file; expected a directory");

@@ -90,10 +90,7 @@ std::int64_t checkpoints_to_come(const config::Config& config, std::int64_t ther
 // Room for the checkpoints that stay, on rank 0.
 std::optional<Error> check_room(const Examination& e, const config::Config& config,
                                 const std::string& dir, std::int64_t bytes) {
-  std::int64_t there = 0;
-  for (const auto& entry : fs::directory_iterator(dir))
-    there += checkpoint::step_of(entry.path().filename().string()).has_value();
-  const std::int64_t count = checkpoints_to_come(config, there);
+  const std::int64_t count = checkpoints_to_come(config, checkpoint::count_steps(dir));
   const auto available = static_cast<std::int64_t>(fs::space(dir).available);
   e.findings.measured["checkpoint"] = {
       {"bytes", bytes}, {"to_come", count}, {"available", available}};
