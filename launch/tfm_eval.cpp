@@ -120,8 +120,7 @@ int run(int argc, char** argv) {
                                 {"--json"}});
   launch::Launch launch;
   args.check_outputs({"--json"});
-  const std::string dir =
-      inference::verified_path(args.only("model directory"), launch.mesh(launch.ranks).world());
+  const std::string dir = launch.verified_path(args.only("model directory"));
   std::vector<std::string> overrides = args.overrides();
   if (args.has("--tokenizer")) overrides.push_back("data.tokenizer=" + args.get("--tokenizer"));
   config::Config config = inference::inference_config(dir, overrides, launch.ranks);

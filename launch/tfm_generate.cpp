@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <functional>
 #include <optional>
 
 #include "comm/consensus.h"
@@ -60,12 +59,13 @@ class Input {
 
   // All of it.
   std::string text() {
-    return shared([this] { return take_all(); });
+    return comm::broadcast_when_ready(mesh_.world(), [this] { return take_all(); });
   }
   // Waits for a line, then takes what comes within a moment, at most `most` lines; empty at the
   // end.
   std::vector<std::string> lines(std::size_t most) {
-    const std::string text = shared([&] { return take_lines(most); });
+    const std::string text =
+        comm::broadcast_when_ready(mesh_.world(), [&] { return take_lines(most); });
     std::vector<std::string> lines;
     for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
       end = text.find('\n', at);
@@ -79,16 +79,6 @@ class Input {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kTogether{50}, kBeat{1000};
 
-  // What rank 0 reads; nullopt of `read`: nothing yet.
-  std::string shared(const std::function<std::optional<std::string>()>& read) {
-    while (true) {
-      std::string message;
-      if (mesh_.rank() == 0)
-        if (const auto text = read()) message = '+' + *text;
-      message = comm::broadcast_string(mesh_.world(), message);
-      if (!message.empty()) return message.substr(1);
-    }
-  }
   std::optional<std::string> take_all() {
     const auto until = Clock::now() + kBeat;
     while (ready(until))
@@ -205,8 +195,7 @@ int run(int argc, char** argv) {
                                 {"--beam"},
                                 {"--length-penalty"}});
   launch::Launch launch;
-  const std::string dir =
-      inference::verified_path(args.only("model directory"), launch.mesh(launch.ranks).world());
+  const std::string dir = launch.verified_path(args.only("model directory"));
   config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);
   if (!config.model.decodes())
     throw Error(

@@ -155,8 +155,7 @@ int run(int argc, char** argv) {
     throw Error(ExitCode::usage,
                 "--out " + in_quotes(args.get("--out")) + " is the batch; choose another file");
   launch::Launch launch;
-  const std::string dir =
-      inference::verified_path(args.only("model directory"), launch.mesh(launch.ranks).world());
+  const std::string dir = launch.verified_path(args.only("model directory"));
   config::Config config = probe_config(dir, args.overrides());
   launch::choose_device(launch, config);
   launch.check_same(config);

@@ -48,6 +48,17 @@ std::string broadcast_string(Communicator& group, const std::string& text) {
   return bytes ? std::string(reinterpret_cast<const char*>(data.data()), bytes) : std::string();
 }
 
+std::string broadcast_when_ready(Communicator& group,
+                                 const std::function<std::optional<std::string>()>& ready) {
+  while (true) {
+    std::string message;  // empty: not yet
+    if (group.rank() == 0)
+      if (const auto text = ready()) message = '+' + *text;
+    message = broadcast_string(group, message);
+    if (!message.empty()) return message.substr(1);
+  }
+}
+
 void check_same_on_all_ranks(Communicator& group, std::uint64_t hash, const std::string& what,
                              const std::string& remedy) {
   const auto all = gather(group, {static_cast<std::int64_t>(hash)});

@@ -1,6 +1,8 @@
 #pragma once
 // Text exchanged by the ranks of a group, and checks that they agree.
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,11 @@ std::vector<std::string> gather_strings(Communicator& group, const std::string& 
 
 // `text` of rank 0, on every rank.
 std::string broadcast_string(Communicator& group, const std::string& text);
+
+// What `ready` of rank 0 returns once it is not nullopt, on every rank. `ready` is called again and
+// again, and should return within about a second: the others then see that rank 0 lives.
+std::string broadcast_when_ready(Communicator& group,
+                                 const std::function<std::optional<std::string>()>& ready);
 
 // Throws Error(environment) on every rank, naming the ranks that differ from the most frequent
 // value, unless all have the same `hash`. `what` says what is compared, for instance

@@ -1,8 +1,10 @@
 #include "inference/loaded_model.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <future>
 
 #include "checkpoint/parameters.h"
 #include "comm/consensus.h"
@@ -55,18 +57,26 @@ std::string checkpoint_path(const std::string& path, checkpoint::Verification ve
 }
 
 std::string verified_path(const std::string& path, comm::Communicator& world) {
-  std::string found, error;
-  if (world.rank() == 0) try {
-      found = checkpoint_path(path, checkpoint::Verification::checksums);
-      if (found == path && !huggingface::is_huggingface(path))
-        checkpoint::CheckpointReader(path).verify();
-    } catch (const Error& e) {
-      if (e.code() != ExitCode::input) throw;
-      error = e.what();
-    }
-  if (error = comm::broadcast_string(world, error); !error.empty())
-    throw Error(ExitCode::input, error);
-  return comm::broadcast_string(world, found);
+  constexpr char kFound = '=', kError = '!';
+  std::future<std::string> search;
+  if (world.rank() == 0)
+    search = std::async(std::launch::async, [&] {
+      try {
+        const std::string found = checkpoint_path(path, checkpoint::Verification::checksums);
+        if (found == path && !huggingface::is_huggingface(path))
+          checkpoint::CheckpointReader(path).verify();
+        return kFound + found;
+      } catch (const Error& e) {
+        if (e.code() != ExitCode::input) throw;
+        return kError + std::string(e.what());
+      }
+    });
+  const std::string answer = comm::broadcast_when_ready(world, [&]() -> std::optional<std::string> {
+    if (search.wait_for(std::chrono::seconds(1)) != std::future_status::ready) return {};
+    return search.get();
+  });
+  if (answer[0] == kError) throw Error(ExitCode::input, answer.substr(1));
+  return answer.substr(1);
 }
 
 namespace {

@@ -5,7 +5,10 @@
 #include <cstdio>
 #include <fstream>
 
+#include "comm/start_wait.h"
+#include "comm/watchdog.h"
 #include "inference/initial_weights.h"
+#include "inference/loaded_model.h"
 #include "launch/support/device_choice.h"
 #include "launch/support/settings.h"
 #include "plan/step_plan.h"
@@ -63,6 +66,12 @@ device::Device Launch::device(const config::Config& config) const {
 comm::Mesh Launch::mesh(comm::Layout layout) const {
   if (session) return comm::make_mesh(*session, layout);
   return comm::single_mesh();
+}
+
+std::string Launch::verified_path(const std::string& path) const {
+  const comm::Mesh all = mesh(ranks);
+  const comm::Watchdog watchdog(all, comm::kStartTimeout);
+  return inference::verified_path(path, all.world());
 }
 
 comm::RankContext Launch::rank_context(const config::Config& config) {

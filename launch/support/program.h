@@ -44,6 +44,8 @@ struct Launch {
   // different kernels; Error(usage) with the first key that differs if their configurations do.
   void check_same(const config::Config& config) const;
   comm::Mesh mesh(comm::Layout layout) const;
+  // Collective: inference::verified_path(), under a watchdog.
+  std::string verified_path(const std::string& path) const;
   // The device of `config`; `auto` is the CPU unless choose_device() has resolved it.
   // Error(environment) if the device is missing.
   device::Device device(const config::Config& config) const;
