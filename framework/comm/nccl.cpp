@@ -2,6 +2,7 @@
 
 #ifdef TFM_NCCL
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "comm/consensus.h"
 #include "comm/nccl_state.h"
+#include "core/host.h"
 
 namespace tfm::comm {
 namespace {
@@ -142,6 +144,13 @@ void expect_order(std::size_t groups, std::size_t channels) {
                 "with a driver for CUDA " + cuda::version_text(driver) +
                     " NCCL runs one operation at a time, so that the messages of a pipeline may "
                     "deadlock; expected a driver for CUDA 12.3 or newer, or parallel.backend: mpi");
+  const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const std::size_t needed = all + 1;  // and the stream of the computation
+  if (channels > 1 && queues && std::strtoul(queues, nullptr, 10) < needed && rank_of_launch() == 0)
+    std::fprintf(stderr,
+                 "warning: CUDA_DEVICE_MAX_CONNECTIONS is %s, so that messages of the pipeline may "
+                 "wait for each other for ever; expected at least %zu: unset it\n",
+                 queues, needed);
 }
 
 ncclComm_t connect(NcclQueue& queue, Communicator& host, AxisSet axes, double timeout) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <string_view>
 
 #include "comm/nccl_state.h"
 
@@ -31,6 +32,8 @@ ncclDataType_t type_of(DType t) {
 void check_nccl(ncclResult_t status, ncclComm_t comm, const std::string& call) {
   if (status == ncclSuccess) return;
   const char* last = ncclGetLastError(comm);
+  if (last && std::string_view(last).find("out of memory") != std::string_view::npos)
+    cuda::fail_for_memory(call + ": NCCL reports " + last);
   throw Error(status == ncclRemoteError ? ExitCode::retryable : ExitCode::environment,
               call + ": NCCL reports " + ncclGetErrorString(status) +
                   (last && *last ? ": " + std::string(last) : "") +

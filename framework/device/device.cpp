@@ -21,6 +21,8 @@ namespace {
 Device Device::gpu(int, int, Numerics) { no_support(); }
 Device::Gpu Device::describe_gpu(int) { no_support(); }
 std::string Device::bus_id(int) { return ""; }
+std::string Device::unique_id(int) { return ""; }
+std::string Device::why_no_gpu() { return ""; }
 
 int Device::gpus() {
   std::error_code none;

@@ -24,6 +24,10 @@ class Device {
   static Gpu describe_gpu(int index);
   // PCI bus id of GPU `index`, such as "0000:07:00.0"; empty if this build can use no GPU.
   static std::string bus_id(int index);
+  // The same, and different for the instances of a GPU that is divided (MIG).
+  static std::string unique_id(int index);
+  // Why a build with CUDA can use none of the machine's GPUs; empty if there are none.
+  static std::string why_no_gpu();
   // The GPU of an existing stream; `threads` is the number of host threads.
   Device(std::shared_ptr<cuda::Stream> stream, int threads)
       : cpu_{threads}, cuda_(std::move(stream)) {}

@@ -22,7 +22,9 @@ constexpr bool kCuda = false;
 std::string obstacle(const std::vector<RankGpus>& ranks) {
   if (!kCuda) return "this build has no CUDA support; one with -DTFM_CUDA=ON trains on GPUs";
   for (const RankGpus& r : ranks) {
-    if (r.gpus == 0) return "host " + r.host + " has no GPU that this build can use";
+    if (r.gpus == 0)
+      return "host " + r.host + " has no GPU that this build can use" +
+             (r.why.empty() ? "" : ": " + r.why);
     if (r.gpus < r.ranks)
       return "on host " + r.host + " " + counted(r.ranks, "rank") + " would share " +
              counted(r.gpus, "GPU") + "; start as many ranks as GPUs, or set device=cuda";
@@ -37,14 +39,17 @@ DeviceChoice choose_device(const config::Config& config, const std::vector<RankG
   std::map<std::string, int> idle;  // by machine
   for (const RankGpus& r : ranks)
     if (r.gpus > 0) idle[r.host + ' ' + r.machine] = r.gpus;
-  if (idle.empty()) return {};
-  const std::string why = obstacle(ranks);
+  const std::string why = obstacle(ranks), end = "; device=cpu leaves this warning out";
+  if (idle.empty()) {
+    if (std::ranges::all_of(ranks, &std::string::empty, &RankGpus::why)) return {};
+    return {config::DeviceKind::cpu, "device is auto, which is the CPU here: " + why + end};
+  }
   if (why.empty()) return {config::DeviceKind::cuda, ""};
   int gpus = 0;
   for (const auto& [host, n] : idle) gpus += n;
   return {config::DeviceKind::cpu, "device is auto, which is the CPU here, and " +
                                        counted(gpus, "GPU") + (gpus == 1 ? " stays" : " stay") +
-                                       " idle: " + why + "; device=cpu leaves this warning out"};
+                                       " idle: " + why + end};
 }
 
 std::vector<RankGpus> count_gpus(const std::vector<SeenGpus>& ranks) {
@@ -58,19 +63,23 @@ std::vector<RankGpus> count_gpus(const std::vector<SeenGpus>& ranks) {
   std::vector<RankGpus> counted;
   for (const SeenGpus& r : ranks) {
     counted.push_back(hosts[r.host + ' ' + r.machine].first);
+    counted.back().why = r.why;
     if (r.gpus == 0) counted.back().gpus = 0;
   }
   return counted;
 }
 
 std::vector<RankGpus> gpus_of_ranks(const Launch& launch) {
-  const std::string own = device::Device::bus_id(launch.local_rank());
+  const std::string own = device::Device::unique_id(launch.local_rank());
   std::vector<SeenGpus> ranks;
-  for (const std::string& line :
-       launch.gather(host_name() + " " + machine_id() + " " +
-                     std::to_string(device::Device::gpus()) + " " + own)) {
+  for (const std::string& line : launch.gather(
+           host_name() + " " + machine_id() + " " + std::to_string(device::Device::gpus()) + " " +
+           (own.empty() ? "-" : own) + " " + device::Device::why_no_gpu())) {
     SeenGpus& r = ranks.emplace_back();
-    std::istringstream(line) >> r.host >> r.machine >> r.gpus >> r.own;
+    std::istringstream in(line);
+    in >> r.host >> r.machine >> r.gpus >> r.own >> std::ws;
+    std::getline(in, r.why);
+    if (r.own == "-") r.own.clear();
   }
   return count_gpus(ranks);
 }

@@ -10,13 +10,15 @@ struct RankGpus {  // a rank's machine
   std::string host;
   int ranks = 0, gpus = 0;
   std::string machine;  // distinguishes hosts of the same name
+  std::string why;      // Device::why_no_gpu()
 };
 // What one rank sees: launchers hide GPUs from it, often all but one.
 struct SeenGpus {
   std::string host;
   int gpus = 0;
-  std::string own;      // bus id of the GPU that it takes
+  std::string own;      // unique id of the GPU that it takes
   std::string machine;  // distinguishes hosts of the same name
+  std::string why;      // Device::why_no_gpu()
 };
 std::vector<RankGpus> count_gpus(const std::vector<SeenGpus>& ranks);
 

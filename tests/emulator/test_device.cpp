@@ -399,6 +399,24 @@ TEST_F(DeviceRuntime, FastestWayIsMeasuredOnceAndKept) {
   EXPECT_EQ(ways.runs, (std::vector{0, 0}));
 }
 
+TEST_F(DeviceRuntime, StoredAlgorithmsThatAreNotAcceptedArePassedOver) {
+  const std::filesystem::path path = folder_ / "algorithms";
+  const cuda::Algorithm refused{1}, second{2}, third{3};
+  const auto accepts = [&](const cuda::Algorithm& a) { return a != refused; };
+  cuda::AlgorithmFile file(path), other(path);
+  EXPECT_FALSE(file.find("key"));
+  EXPECT_EQ(file.add("key", refused), refused);
+  EXPECT_EQ(file.add("key", second, accepts), second);
+  EXPECT_EQ(other.add("key", third, accepts), second);  // all ranks take the same
+  EXPECT_EQ(cuda::AlgorithmFile(path).find("key", accepts), second);
+  EXPECT_EQ(cuda::AlgorithmFile(path).find("key"), refused);
+}
+
+TEST_F(DeviceRuntime, GpusAreToldApart) {
+  emulator::runtime.bus_id = "0000:07:00.0";
+  EXPECT_EQ(device::Device::unique_id(0), "0000:07:00.0/abababababababababababababababab");
+}
+
 TEST_F(DeviceRuntime, WaysThatCannotRunAreNotChosen) {
   cuda::Stream stream(0);
   cuda::Choices choices(stream, "ways");
@@ -429,12 +447,15 @@ TEST_F(DeviceRuntime, WaysAreNotMeasuredWhileAGraphIsCaptured) {
 TEST_F(DeviceRuntime, CountsNoDevicesWithoutADriver) {
   EXPECT_EQ(cuda::usable_devices(), std::vector{0});
   EXPECT_EQ(cuda::why_no_device(), "");
+  EXPECT_EQ(cuda::why_unusable(), "");
   emulator::runtime.devices = 0;
   EXPECT_EQ(cuda::usable_devices(), std::vector<int>{});
   emulator::runtime.driver = 0;
   EXPECT_EQ(cuda::why_no_device(), "this machine has no GPU driver");
+  EXPECT_EQ(cuda::why_unusable(), "") << "there is no GPU";
   emulator::runtime.driver = 12040;
   EXPECT_EQ(cuda::why_no_device(), "the driver supports CUDA 12.4, but CUDA 13.0 is required");
+  EXPECT_EQ(cuda::why_unusable(), cuda::why_no_device());
 }
 
 TEST_F(DeviceRuntime, LeavesOutDevicesThatItHasNoCodeFor) {
@@ -457,6 +478,7 @@ TEST_F(DeviceRuntime, LeavesOutDevicesThatItHasNoCodeFor) {
   EXPECT_EQ(cuda::why_no_device(),
             "this machine's GPU has compute capability 7.5, for which this build has no code "
             "(CMAKE_CUDA_ARCHITECTURES: 80)");
+  EXPECT_EQ(cuda::why_unusable(), cuda::why_no_device());
 }
 
 std::int64_t available() {  // where 501 bytes are too many

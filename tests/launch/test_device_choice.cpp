@@ -51,6 +51,7 @@ TEST(DeviceChoice, GpusAreCountedWhereEachRankSeesItsOwnAlone) {
   EXPECT_EQ(gpus({{"a", 1, "07"}, {"a", 0, ""}}), (All{{"a", 2, 1}, {"a", 2, 0}}));
   EXPECT_EQ(gpus({{"a", 1, "07", "x"}, {"a", 1, "07", "y"}}), (All{{"a", 1, 1}, {"a", 1, 1}}))
       << "two machines of one name";
+  EXPECT_EQ(count_gpus({{"a", 0, "", "x", "no driver"}})[0].why, "no driver");
 }
 
 #ifdef TFM_CUDA
@@ -66,6 +67,10 @@ TEST(DeviceChoice, OtherwiseSaysWhyGpusStayIdle) {
              {"2 GPUs stay idle", "host b has no GPU", "device=cpu"});
   expect_cpu(choose_device(c, {{"a", 2, 1}, {"a", 2, 1}}),
              {"1 GPU stays idle", "2 ranks would share 1 GPU", "device=cuda"});
+  const std::string why = "the driver supports CUDA 12.8, but CUDA 13.0 is required";
+  expect_cpu(
+      choose_device(c, {{"a", 1, 0, "", why}}),
+      {"which is the CPU here: host a has no GPU that this build can use: " + why, "device=cpu"});
 }
 #else
 TEST(DeviceChoice, ABuildWithoutCudaSaysThatGpusStayIdle) {

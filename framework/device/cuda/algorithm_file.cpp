@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -43,18 +44,22 @@ AlgorithmFile::AlgorithmFile(std::filesystem::path path) : path_(std::move(path)
 
 void AlgorithmFile::read() {
   std::ifstream in(path_);
+  known_.clear();
   for (std::string line; std::getline(in, line);)
     if (const auto at = line.find(kSeparator); at != std::string::npos)
       if (const auto algorithm = algorithm_of(line.substr(at + 3)))
-        known_.try_emplace(line.substr(0, at), *algorithm);
+        known_[line.substr(0, at)].push_back(*algorithm);
 }
 
-std::optional<Algorithm> AlgorithmFile::find(const std::string& key) const {
-  const auto found = known_.find(key);
-  return found == known_.end() ? std::nullopt : std::optional(found->second);
+std::optional<Algorithm> AlgorithmFile::find(const std::string& key, const Accepts& accepts) const {
+  const auto of_key = known_.find(key);
+  if (of_key == known_.end()) return {};
+  const auto found = std::ranges::find_if(of_key->second, accepts);
+  return found == of_key->second.end() ? std::nullopt : std::optional(*found);
 }
 
-std::optional<Algorithm> AlgorithmFile::add(const std::string& key, const Algorithm& algorithm) {
+std::optional<Algorithm> AlgorithmFile::add(const std::string& key, const Algorithm& algorithm,
+                                            const Accepts& accepts) {
   std::error_code ignored;
   if (!path_.empty()) std::filesystem::create_directories(path_.parent_path(), ignored);
   const int file = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -63,7 +68,7 @@ std::optional<Algorithm> AlgorithmFile::add(const std::string& key, const Algori
   [[maybe_unused]] const auto written = write(file, line.data(), line.size());
   close(file);
   read();
-  return find(key);
+  return find(key, accepts);
 }
 
 }  // namespace tfm::cuda

@@ -166,8 +166,8 @@ std::vector<cublasLtMatmulAlgo_t> Blas::proposals(const Product& p, Plan& plan) 
 void Blas::choose(const Product& p, Plan& plan, Operands o) {
   const std::string key = key_of(p, float_compute_ == CUBLAS_COMPUTE_32F_FAST_TF32);
   const bool measured = !stream_.numerics().deterministic;
-  if (const auto known = measured ? file_.find(key) : std::nullopt; known && adopt(plan, *known))
-    return;
+  const auto adopts = [&](const Algorithm& known) { return adopt(plan, known); };
+  if (measured && file_.find(key, adopts)) return;
   std::vector<cublasLtMatmulAlgo_t> candidates = proposals(p, plan);
   plan.chosen = !measured || candidates.empty();
   if (candidates.empty()) return;
@@ -205,8 +205,7 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
   plan.algorithm =
       candidates[static_cast<std::size_t>(std::ranges::min_element(times) - times.begin())];
   plan.chosen = true;
-  const auto agreed = file_.add(key, std::bit_cast<Algorithm>(plan.algorithm));
-  if (!agreed || !adopt(plan, *agreed))
+  if (!file_.add(key, std::bit_cast<Algorithm>(plan.algorithm), adopts))
     plan.algorithm = candidates[0];  // the same proposal on all ranks
 }
 

@@ -29,6 +29,12 @@ Device::Gpu Device::describe_gpu(int index) {
 
 std::string Device::bus_id(int index) { return gpus() > 0 ? cuda::bus_id(place_of(index)) : ""; }
 
+std::string Device::unique_id(int index) {
+  return gpus() > 0 ? cuda::unique_id(place_of(index)) : "";
+}
+
+std::string Device::why_no_gpu() { return cuda::why_unusable(); }
+
 int Device::gpus() { return static_cast<int>(cuda::usable_devices().size()); }
 
 std::string Device::description() const {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/strings.h"
 
 namespace tfm::cuda {
 
@@ -81,6 +82,24 @@ std::string why_no_device() {
                              version_text(CUDART_VERSION) + " is required";
   return std::string("CUDA reports ") + cudaGetErrorName(status) + ": " +
          cudaGetErrorString(status);
+}
+
+std::string why_unusable() {
+  int n = 0, driver = 0;
+  const cudaError_t status = cudaGetDeviceCount(&n);
+  cudaGetLastError();
+  const bool no_driver = status == cudaErrorInsufficientDriver &&
+                         cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0;
+  const bool none = status == cudaErrorNoDevice || (status == cudaSuccess && n == 0);
+  return none || no_driver ? "" : why_no_device();
+}
+
+std::string unique_id(int device) {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, device));
+  std::string id = bus_id(device) + "/";
+  for (const char byte : properties.uuid.bytes) id += hex_digits(static_cast<unsigned char>(byte));
+  return id;
 }
 
 std::string bus_id(int device) {

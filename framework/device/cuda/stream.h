@@ -26,9 +26,12 @@ void check(cudaError_t status, std::source_location at = std::source_location::c
 // on, that of 90a on 9.0 alone; drivers compile what is not only machine code (-real) for newer
 // ones, too.
 bool has_code_for(int capability, const std::string& architectures);
-std::vector<int> usable_devices();      // CUDA indices of the GPUs that this build has code for
-std::string why_no_device();            // why there is no usable GPU; empty if there is one
+std::vector<int> usable_devices();  // CUDA indices of the GPUs that this build has code for
+std::string why_no_device();        // why there is no usable GPU; empty if there is one
+// Why GPUs that are there cannot be used; empty if there are none, or some can.
+std::string why_unusable();
 std::string bus_id(int device);         // PCI bus id
+std::string unique_id(int device);      // also of an instance of a GPU that is divided (MIG)
 std::string version_text(int version);  // "13.0" for 13000
 
 class Stream {

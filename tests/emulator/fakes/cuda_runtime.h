@@ -11,6 +11,7 @@ enum cudaError_t {
   cudaSuccess,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
   cudaErrorNotReady = 600,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureUnjoined = 904,
@@ -30,6 +31,9 @@ struct cudaDeviceProp {
   char name[256];
   std::size_t totalGlobalMem;
   int major;
+  struct {
+    char bytes[16];
+  } uuid;
 };
 inline constexpr int CUDART_VERSION = 13000;
 cudaError_t cudaDriverGetVersion(int* version);
