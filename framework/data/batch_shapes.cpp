@@ -30,12 +30,18 @@ std::vector<nn::BatchShape> batch_shapes(const config::Config& c) {
     const std::int64_t length =
         round_up(s.target, config::drops_targets(c) ? 8 : std::lcm<std::int64_t>(8, unit));
     if (c.model.position == config::Position::learned && length > c.model.max_seq_len)
-      throw Error(ExitCode::usage,
-                  "model.max_seq_len " + std::to_string(c.model.max_seq_len) +
-                      ", the number of rows of the learned position table, is less than the " +
-                      std::to_string(length) +
-                      " tokens of span_corruption's targets; expected at least as many, or a "
-                      "smaller data.train.mask_probability or longer spans");
+      throw Error(
+          ExitCode::usage,
+          "model.max_seq_len " + std::to_string(c.model.max_seq_len) +
+              ", the number of rows of the learned position table, is less than the " +
+              std::to_string(length) + " tokens of span_corruption's targets" +
+              (round_up(s.target, 8) <= c.model.max_seq_len
+                   ? ", whose " + std::to_string(s.target) + " are padded to multiples of " +
+                         std::to_string(std::lcm<std::int64_t>(8, unit)) +
+                         " for parallel.tensor and parallel.context"
+                   : "") +
+              "; expected at least as many, or a smaller data.train.mask_probability or "
+              "longer spans");
     return {{.sequences = t.global_batch_size,
              .length = length,
              .source_length = t.seq_len,

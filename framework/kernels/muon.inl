@@ -12,11 +12,12 @@ struct Momentum {
         ahead(static_cast<T>(momentum)),
         nesterov(nesterov) {}
 
-  template <class V>
-  [[gnu::always_inline]] constexpr void operator()(V& grad, V& m) const {
+  // `flag`: nesterov, or std::bool_constant of it (with_flag).
+  template <class V, class Flag>
+  [[gnu::always_inline]] constexpr void operator()(V& grad, V& m, Flag flag) const {
     const V g = grad * factor;
     m += (g - m) * toward;
-    grad = nesterov ? g + (m - g) * ahead : m;
+    grad = flag ? g + (m - g) * ahead : m;
   }
 
   T factor, toward, ahead;

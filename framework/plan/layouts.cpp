@@ -205,6 +205,7 @@ std::optional<config::Config> Layouts::resolve(const config::Config& config,
   config::Config resolved = config;
   try {
     config::resolve_for_ranks(resolved, ranks_);
+    data::batch_shapes(resolved);  // which the layout may make too long
     return resolved;
   } catch (const Error& e) {
     if (refusal) *refusal = problem_of(e);

@@ -26,13 +26,18 @@ int steps() { return job().size() > 4 ? 5 : 20; }
 
 train::Engine engine_of(const test::ModelCase& model, const comm::Layout& layout,
                         const std::string& precision, int zero, int replicas, int micro_batches,
-                        const std::string& numerics = "default") {
-  const config::Config c = test::config_of(
-      model, layout,
-      {"precision=" + precision, "parallel.zero=" + std::to_string(zero),
-       "parallel.replicas=" + std::to_string(replicas), "numerics=" + numerics, "optimizer.ema=0.5",
-       "train.global_batch_size=" + std::to_string(kMicroBatches * layout.size(comm::kData)),
-       "train.micro_batch_size=" + std::to_string(kMicroBatches / micro_batches)});
+                        const std::string& numerics = "default",
+                        const std::vector<std::string>& more = {}) {
+  std::vector<std::string> overrides{
+      "precision=" + precision,
+      "parallel.zero=" + std::to_string(zero),
+      "parallel.replicas=" + std::to_string(replicas),
+      "numerics=" + numerics,
+      "optimizer.ema=0.5",
+      "train.global_batch_size=" + std::to_string(kMicroBatches * layout.size(comm::kData)),
+      "train.micro_batch_size=" + std::to_string(kMicroBatches / micro_batches)};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  const config::Config c = test::config_of(model, layout, overrides);
   train::Engine e(plan::make_step_plan(c, test::mesh_of(config::layout_of(c))), 1);
   EXPECT_EQ(e.arena_high_water(), e.plan().memory.total());
   e.initialize_parameters();
@@ -109,6 +114,21 @@ TEST(Zero, ChangesNoBitWithDeterministicNumerics) {
     for (const test::ModelCase& model : kFamilies)
       expect_same_bits(model, comm::Layout({.data = 2, .pipeline = 2}), "bf16", {1, 2, 3},
                        kMicroBatches, "deterministic");
+}
+
+// Of widths that are no multiples of a vector's, so that ranks' shares end inside of rows.
+TEST(Zero, ChangesNoBitOfMuon) {
+  const test::ModelCase decoder{"family: decoder, n_layers: 2, n_kv_heads: 3, d_head: 6",
+                                "type: tokens"};
+  const comm::Layout layout({.data = job().size()});
+  const auto run = [&](int zero) {
+    return trained(
+        engine_of(decoder, layout, "fp32", zero, 1, 1, "default",
+                  {"optimizer.type=muon", "model.d_model=49", "model.n_heads=6", "model.d_ff=12"}),
+        steps());
+  };
+  const auto none = run(0);
+  for (const int zero : {1, 2, 3}) EXPECT_TRUE(run(zero) == none) << zero;
 }
 
 // Of all that this rank updates.

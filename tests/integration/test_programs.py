@@ -502,7 +502,8 @@ def check_dropout_of_outputs():
 def check_verify():
     # Their sums have another order than those over all ranks.
     thirds = ["parallel.zero=1", "parallel.replicas=3", "train.global_batch_size=12", "train.micro_batch_size=1", "train.seed=1"]
-    for ranks, args in [(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2", "parallel.zero=1"]), (6, thirds)]:
+    for ranks, args in [(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2", "parallel.zero=1"]), (6, thirds),
+                        (6, [*thirds, "parallel.zero=3", "numerics=deterministic"])]:
         assert "NOT equal" not in (out := run(ranks, "tfm-verify", "cfg.yaml", *args)) and "equal to the single-rank run" in out, out
     out = run(2, "tfm-verify", "cfg.yaml", "train.seq_len=1", "--as-run")  # gradients of queries that are zero but for rounding
     assert "\nequal to the single-rank run" in out, out
@@ -515,6 +516,17 @@ def check_verify():
     for mode in ([], ["--full"], ["--as-run"]):
         out = run(3, "tfm-verify", "span.yaml", "parallel.context=3", *mode)
         assert "\nequal to the single-rank run" in out, out
+    pathlib.Path("targets.yaml").write_text("""
+model: {family: encoder_decoder, vocab_size: 500, d_model: 30, n_heads: 6, n_layers: 2, position: learned, max_seq_len: 600}
+train: {steps: 2, global_batch_size: 12, seq_len: 64}
+data: {train: {type: span_corruption, path: text.txt, mask_probability: 0.9, mean_span_length: 8}}
+""")  # longer than the sequences that small models are verified with
+    assert "\nequal to the single-rank run" in run(2, "tfm-verify", "targets.yaml")
+    # Of 32 targets, which three tensor ranks pad to 48.
+    tight = ["targets.yaml", "train.seq_len=36", "model.max_seq_len=40", "data.train.mask_probability=0.45", "data.train.mean_span_length=3"]
+    refused = run(0, "tfm-plan", *tight, "--ranks", 3, "parallel.tensor=3", code=2)
+    assert "are padded to multiples of 24 for parallel.tensor and parallel.context" in refused, refused
+    assert "data 3 x tensor 1" in run(0, "tfm-plan", *tight, "--ranks", 3, "--suggest")
     out = run(2, "tfm-verify", "cfg.yaml", "parallel.tensor=2", "model.init_std=1e300", code=1)  # nothing but NaN is no agreement
     assert "NOT equal to the single-rank run" in out, out
 

@@ -33,16 +33,18 @@ template <class T, class P>
 void momentum(cpu::Stream& stream, const MomentumArgs<T, P>& a) {
   if (a.outcome->applied == 0) return;
   const Momentum<T> step(a.momentum, a.nesterov, *a.outcome);
-  for (const PartElements<T, P>& r : a.ranges)
-    parallel_ranges(stream, r.n, [&](std::int64_t begin, std::int64_t end) {
-      each<T>(end - begin, [&](std::int64_t i, auto mask) TFM_INLINE {
-        const std::int64_t at = begin + i;
-        Vec<T> grad = load(r.grad + at, mask), m = load(r.m + at, mask);
-        step(grad, m);
-        store(r.m + at, m, mask);
-        store(r.grad + at, grad, mask);
+  with_flag(a.nesterov, [&](auto nesterov) {
+    for (const PartElements<T, P>& r : a.ranges)
+      parallel_ranges(stream, r.n, [&](std::int64_t begin, std::int64_t end) {
+        each<T>(end - begin, [&](std::int64_t i, auto mask) TFM_INLINE {
+          const std::int64_t at = begin + i;
+          Vec<T> grad = load(r.grad + at, mask), m = load(r.m + at, mask);
+          step(grad, m, nesterov);
+          store(r.m + at, m, mask);
+          store(r.grad + at, grad, mask);
+        });
       });
-    });
+  });
 }
 
 template <class T>

@@ -16,7 +16,7 @@ struct Move {
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) {
       grad[i] = g[i], m[i] = before[i];
-      momentum(grad[i], m[i]);
+      momentum(grad[i], m[i], momentum.nesterov);
     }
     store_pack(r.m + at, part, m);
     store_pack(r.grad + at, part, grad);
