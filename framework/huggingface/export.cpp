@@ -273,7 +273,7 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
   Provenance from(provenance);
   if (std::error_code none; !from.directory.empty() && !fs::is_directory(from.directory, none))
     from.directory = beside;
-  const std::string config = huggingface_config(model, ids, from.config);
+  const std::string text = huggingface_config(model, ids, from.config);
   Export whole(model, from);
   whole.widen([&](const ExchangedTensor& t) { return fits_f16(compose(t, part)); });
   const auto shards = whole.shards();
@@ -300,9 +300,9 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
   if (shards.size() > 1) files.add("model.safetensors.index.json", index.dump(2) + "\n");
   for (const Sidecar& file : sidecars_for(from.directory, tokenizer, model.translates()))
     files.add(file);
-  Files last(dir);
-  last.add("config.json", config);
-  files.sync(), last.sync();
+  io::AtomicFile config(dir + "/config.json");
+  config.write(text.data(), text.size());
+  files.sync(), config.sync();
 
   // Without a config.json the directory holds no model, until all of the new one is there.
   io::remove_file(dir + "/config.json");
@@ -310,7 +310,7 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
     if (const std::string name = e.path().filename().string();
         is_weights_file(name) && !files.have(name))
       io::remove_file(e.path().string());
-  files.publish(), last.publish();
+  files.publish(), config.publish();
   update_generation_config(dir, model, from.config);
   for (const Sidecar& file : sidecars_in(dir))
     if (!files.have(file.name))

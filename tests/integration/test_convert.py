@@ -13,15 +13,18 @@ import sys
 import tempfile
 
 BIN = pathlib.Path(sys.argv[1]).resolve()
-MODEL = ("model: {family: decoder, vocab_size: 300, d_model: 32, n_heads: 2, n_layers: 1, d_ff: 64, max_seq_len: 32, norm: rmsnorm, position: rope, "
-         "activation: swiglu, bias: false, tie_embeddings: none}\n")
+MODEL = """
+model: {family: decoder, vocab_size: 300, d_model: 32, n_heads: 2, n_layers: 1, d_ff: 64, max_seq_len: 32, norm: rmsnorm, position: rope,
+        activation: swiglu, bias: false, tie_embeddings: none}
+"""
 RUN = "train: {steps: 1, global_batch_size: 2, seq_len: 16}\ndata: {train: {type: text, path: text.txt}}\n"
 
 
 def run(program, *args, code=0, limit="unlimited", folder="."):
     """`limit`: of a file's size, in KiB, instead of a full disk."""
     command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", BIN / program, *args]
-    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -53,7 +56,8 @@ def make_models():
 def check_the_runs_own_tokenizer():
     pathlib.Path("from.yaml").write_text("model: {init: hf_a}\n" + RUN)
     pathlib.Path("hf_a/special_tokens_map.json").write_text("{}")
-    for own, expected in ((["data.tokenizer=b.json"], "b.json"), ([], "a.json"), (["data.tokenizer=a.json"], "a.json"), (["data.tokenizer=bytes"], "a.json")):
+    for own, expected in ((["data.tokenizer=b.json"], "b.json"), ([], "a.json"), (["data.tokenizer=a.json"], "a.json"),
+                          (["data.tokenizer=bytes"], "a.json")):
         shutil.rmtree("ck", ignore_errors=True), shutil.rmtree("out", ignore_errors=True)
         run("tfm-train", "from.yaml", "checkpoint.dir=ck", *own)
         assert "warning" not in run("tfm-convert", "export", "ck", "out")
@@ -161,7 +165,8 @@ def check_token_files():
     assert [pathlib.Path(f"pair.{half}").read_bytes() for half in ("bin", "idx")] == before
     run("tfm-data", *prepare, "short.jsonl")
     assert "documents: 5000" in run("tfm-data", "info", "pair.bin")
-    for output, tokenizer_, problem in (("", "bytes", "is empty"), ("a.json", "a.json", "is also an input"), ("x.idx", "bytes", "expected another name")):
+    for output, tokenizer_, problem in (("", "bytes", "is empty"), ("a.json", "a.json", "is also an input"),
+                                        ("x.idx", "bytes", "expected another name")):
         assert problem in run("tfm-data", "prepare", "--input", "text.txt", "--tokenizer", tokenizer_, "--output", output, code=2)
     assert "is empty" in run("tfm-convert", "export", "ck_a", "", code=2)
     text = b"words of a file with a large window\n"

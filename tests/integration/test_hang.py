@@ -55,8 +55,8 @@ def check_programs(programs):
         subprocess.run([programs / "tfm-train", "cfg.yaml"], cwd=folder, check=True, capture_output=True)
 
         def start(program, *args):
-            process = subprocess.Popen([MPIRUN, "2", programs / program, *args], cwd=folder, text=True, errors="replace", stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process = subprocess.Popen([MPIRUN, "2", programs / program, *args], cwd=folder, text=True, errors="replace",
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             deadline = time.monotonic() + 60
             while len(ranks := watched(folder, program)) < 2:
                 assert process.poll() is None and time.monotonic() < deadline, f"{program}: no watchdog; {process.stderr.read()}"

@@ -523,7 +523,8 @@ data: {train: {type: span_corruption, path: text.txt, mask_probability: 0.9, mea
 """)  # longer than the sequences that small models are verified with
     assert "\nequal to the single-rank run" in run(2, "tfm-verify", "targets.yaml")
     # Of 32 targets, which three tensor ranks pad to 48.
-    tight = ["targets.yaml", "train.seq_len=36", "model.max_seq_len=40", "data.train.mask_probability=0.45", "data.train.mean_span_length=3"]
+    tight = ["targets.yaml", "train.seq_len=36", "model.max_seq_len=40", "data.train.mask_probability=0.45",
+             "data.train.mean_span_length=3"]
     refused = run(0, "tfm-plan", *tight, "--ranks", 3, "parallel.tensor=3", code=2)
     assert "are padded to multiples of 24 for parallel.tensor and parallel.context" in refused, refused
     assert "data 3 x tensor 1" in run(0, "tfm-plan", *tight, "--ranks", 3, "--suggest")

@@ -136,7 +136,8 @@ def check_translation():
 
 def check_families():
     pangram = "the quick brown fox jumps over the lazy dog; "
-    pathlib.Path("text.jsonl").write_text("".join(json.dumps({"text": pangram[n % 30:], "story": pangram[n % 20:]}) + "\n" for n in range(150)))
+    pathlib.Path("text.jsonl").write_text("".join(json.dumps({"text": pangram[n % 30:], "story": pangram[n % 20:]}) + "\n"
+                                                  for n in range(150)))
     for name, family, kind, model, data in (("decoder", "decoder", "text", [], []), ("documents", "decoder", "text", [], ["documents=separate"]),
                                             ("stories", "decoder", "text", [], ["field=story"]),
                                             ("encoder", "encoder", "mlm", [], []),
