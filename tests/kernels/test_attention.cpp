@@ -193,6 +193,26 @@ TEST(AttentionGradient, FloatFollowsDouble) {
   }
 }
 
+// Weights of a row add up to 1 however large its scores are, forward and backward: values that are
+// all 1 give 1, and gradients of values add up to those of the outputs.
+TYPED_TEST(Attention, WeightsAddUpToOneWithLargeScores) {
+  for (const double largest : {1.0, 1e3, 1e5, 1e7, 1e10})
+    for (const bool bias : {false, true}) {
+      SCOPED_TRACE(testing::Message() << largest << ", " << bias);
+      auto r = shape(2, 2, 1, 70, 75, 8, false);
+      r.scale = largest * 0.37;  // no power of two
+      if (bias) set_bias(r);
+      Data<TypeParam> d(r);
+      std::fill(d.v.begin(), d.v.end(), 1);
+      const AttentionResult got = run_attention(d, 1);
+      expect_close(got.out, Values(got.out.size(), 1), 1e-5, "out");
+      Values sums(8);
+      for (std::size_t i = 0; i < got.dv.size(); ++i) sums[i % 8] += got.dv[i];
+      for (std::size_t i = 0; i < d.dout.size(); ++i) sums[i % 8] -= d.dout[i];
+      expect_close(sums, Values(8), 1e-3, "dv");
+    }
+}
+
 TYPED_TEST(Attention, BitsDoNotDependOnTheTeam) {
   for (const auto& r : cases()) {
     const Data<TypeParam> d(r);

@@ -18,12 +18,12 @@ void tile_forward(const AttentionTile<T>& tile) {
   T *scores = scratch<T, struct Scores>(kTileQueries * stride),
     *factors = scratch<T, struct Factors>(a.keys + kFactorSlack);
   tile_product<T>(false, true, tile.rows, tile.width, a.head_size, a.q + tile.q_offset(),
-                  a.q_stride, a.k + tile.kv_offset(), a.kv_stride, T{0}, scores, stride);
+                  a.q_stride, a.k + tile.kv_offset(), a.kv_stride, T{0}, scores, stride, a.scale);
   T inverse[kTileQueries];
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     T* row = scores + r * stride;
     const auto [visible, added] = tile.row(r);
-    const RowSum<T> s = exponentials(row, visible, tile.width, Score<T, Added>{a.scale, added});
+    const RowSum<T> s = exponentials(row, visible, tile.width, Score<T, Added>{added});
     tile.lse(r) = visible ? s.max + std::log(s.sum) : -std::numeric_limits<T>::infinity();
     inverse[r] = visible ? T{1} / s.sum : T{0};
     if (a.dropout.p > 0)

@@ -46,7 +46,7 @@ class GroupBackward {
     const T *q = a_.q + tile.q_offset(), *k = a_.k + tile.kv_offset(), *v = a_.v + tile.kv_offset(),
             *dout = g_.dout + tile.out_offset();
     tile_product<T>(false, true, rows, n, size, q, a_.q_stride, k, a_.kv_stride, T{0}, weights_,
-                    stride_);
+                    stride_, a_.scale);
     tile_product<T>(false, true, rows, n, size, dout, a_.out_stride, v, a_.kv_stride, T{0},
                     gradients_, stride_);
     for (std::int64_t r = 0; r < rows; ++r)
@@ -64,18 +64,23 @@ class GroupBackward {
   void softmax_row(const AttentionTile<T>& tile, std::int64_t r) {
     T *w = weights_ + r * stride_, *d = gradients_ + r * stride_;
     const auto [visible, added] = tile.row(r);
-    const Score<T, Added> score{a_.scale, added};
+    const Score<T, Added> score{added};
     const T lse = tile.lse(r), delta = out_dot_gradient(tile, r);
+    // At most 1, although lse is rounded and scores may be large.
+    const auto weight = [&](std::int64_t i, auto m) TFM_INLINE {
+      const Vec<T> x = score(load(w + i, m), i, m) - lse;
+      return exp(x > Vec<T>{} ? Vec<T>{} : x);  // keeps a NaN
+    };
     if (a_.dropout.p > 0) {
       const T* factor = dropout_factors(a_.dropout, tile.dropout_element(r), visible, factors_);
       each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
-        const Vec<T> p = exp(score(load(w + i, m), i, m) - lse), f = load(factor + i, m);
+        const Vec<T> p = weight(i, m), f = load(factor + i, m);
         store(d + i, p * (load(d + i, m) * f - delta), m);
         store(w + i, p * f, m);
       });
     } else {
       each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
-        const Vec<T> p = exp(score(load(w + i, m), i, m) - lse);
+        const Vec<T> p = weight(i, m);
         store(d + i, p * (load(d + i, m) - delta), m);
         store(w + i, p, m);
       });

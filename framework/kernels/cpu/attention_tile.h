@@ -104,15 +104,15 @@ struct AttentionTile {
   }
 };
 
-// Score of key i from the product q . k.
+// Score of key i from the product q . k, which is already scaled: a factor here would be fused into
+// the difference from the row's largest score, which is rounded.
 template <class T, bool Added>
 struct Score {
-  T scale;
   const T* added;
   template <class Lanes>
   TFM_INLINE Vec<T> operator()(Vec<T> product, std::int64_t i, Lanes m) const {
-    if constexpr (Added) return product * scale + load(added + i, m);
-    return product * scale;
+    if constexpr (Added) return product + load(added + i, m);
+    return product;
   }
 };
 

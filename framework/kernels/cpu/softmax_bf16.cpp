@@ -110,7 +110,9 @@ TFM_DOT_TARGET void softmax_gradient_row(const ProductRow& row, float lse, const
   const float base = lse * kLog2E;
   __m512 sum = _mm512_setzero_ps();
   each_vector(row.visible, [&](std::int64_t i, __mmask16 lanes) TFM_DOT_TARGET {
-    const __m512 p = exp2(scores(i, lanes, base), lanes);
+    // At most 1, although lse is rounded and scores may be large; keeps a NaN.
+    const __m512 p =
+        exp2(_mm512_maskz_min_ps(kAll, _mm512_setzero_ps(), scores(i, lanes, base)), lanes);
     __m512 g = _mm512_maskz_loadu_ps(lanes, gradients + i);
     if (row.factors) {
       g *= _mm512_maskz_loadu_ps(lanes, row.factors + i);
