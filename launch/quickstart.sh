@@ -3,6 +3,8 @@
 # dates that it has not seen beside the truth. Exit code 1 where fewer than 95 % are right.
 # usage: quickstart.sh [section.key=value ...]; BIN=FOLDER takes programs that are built.
 set -euo pipefail
+unset CDPATH
+[ -z "${BIN:-}" ] || BIN=$(realpath "$BIN")
 cd "$(dirname "$0")/.."
 if [ -z "${BIN:-}" ]; then
   launch/setup.sh

@@ -7,6 +7,7 @@
 # SIGTERM, SIGINT (Ctrl-C), SIGHUP (the terminal is gone) and SIGUSR2 are passed on as SIGUSR2, on which tfm-train writes a checkpoint and stops,
 # and end the supervision; SIGUSR1 is passed on as it is.
 set -uo pipefail
+for stream in 0 1 2; do [[ -e /proc/$$/fd/$stream ]] || eval "exec $stream<>/dev/null"; done  # a launcher would put a pipe of its own there
 
 usage() { sed -n '2,9s/^# \{0,1\}//p' "$0"; }
 checkpoints="" tries=3 wait=5
@@ -27,22 +28,27 @@ done
 tries=$((10#$tries)) wait=$((10#$wait))  # 08 is eight
 [[ $# -gt 0 ]] || { echo "supervise: expected a command; see --help" >&2; exit 2; }
 
-readonly grace=2  # seconds that a launcher has to end by itself
+readonly grace=2   # seconds that a launcher has to end by itself
+readonly again=2   # seconds after which a request to stop is passed on again: a launcher that has no ranks yet drops it
+readonly usr2=140  # exit code of what SIGUSR2 ended, which had not begun to train
 say() { echo "supervise: $*" >&2; }
 latest() { [[ -n $checkpoints ]] && cat "$checkpoints/latest" 2>/dev/null; }
 
 job="" stop="" ended=""
 pass_on() { [[ -n $job ]] && kill "-$1" "$job" 2>/dev/null; }
-trap 'stop=yes; pass_on USR2' TERM INT HUP USR2
+trap 'stop=$SECONDS; pass_on USR2' TERM INT HUP USR2
 trap 'pass_on USR1' USR1
+trap : PIPE  # the reader of this text may go; the job stays
 trap 'ended=yes' ALRM  # of listen
 
 # Passes on what the job says, and notes that its watchdog has ended it.
 listen() {
   local line
+  trap '' PIPE
   while IFS= read -r line || [[ -n $line ]]; do  # the last one may have no end
     printf '%s\n' "$line" >&2
-    [[ $line == "tfm: watchdog: "* ]] && kill -ALRM $$
+    # Some launchers tag lines with their rank.
+    [[ $line == *"tfm: watchdog: "* ]] && kill -ALRM $$
   done
 }
 
@@ -57,6 +63,7 @@ run_once() {
   local since=""
   while kill -0 "$job" 2>/dev/null; do
     sleep 0.2
+    [[ -z $stop ]] || ((SECONDS - stop < again)) || { stop=$SECONDS; pass_on USR2; }
     [[ -n $ended ]] || continue
     since=${since:-$SECONDS}
     if ((SECONDS - since >= grace)); then
@@ -78,6 +85,7 @@ while :; do
   before=$(latest)
   run_once "$@"
   code=$?
+  [[ -z $stop || $code != "$usr2" ]] || exit 0
   [[ $code == 75 || $code -gt 128 ]] && [[ -z $stop ]] || exit "$code"
   if [[ -n $checkpoints && $(latest) != "$before" ]]; then
     without_progress=0

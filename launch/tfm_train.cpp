@@ -63,9 +63,9 @@ int run(int argc, char** argv) {
   };
   if (args.has("--keys")) return print(config::config_reference());
   if (args.has("--json-schema")) return print(config::config_schema());
+  train::StopRequests requests;  // from now on: one that comes at the start is obeyed, too
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
   if (args.has("--dump-config") && !args.has("--check")) return print(config::dump_config(config));
-  train::StopRequests requests;
   launch::Launch launch(true, config.parallel.timeout);
   launch::choose_device(launch, config);
   launch.check_same(config);

@@ -35,7 +35,8 @@ install(DIRECTORY launch/support launch/bench launch/doctor launch/plan launch/p
         FILES_MATCHING PATTERN "*.h")
 install(EXPORT tfm NAMESPACE tfm:: DESTINATION ${package} COMPONENT development)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/tfmConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES framework/cmake/dependencies.cmake framework/cmake/tfmConfig.cmake ${CMAKE_BINARY_DIR}/tfmConfigVersion.cmake
+configure_file(framework/cmake/tfmConfig.cmake ${CMAKE_BINARY_DIR}/tfmConfig.cmake @ONLY)
+install(FILES framework/cmake/dependencies.cmake ${CMAKE_BINARY_DIR}/tfmConfig.cmake ${CMAKE_BINARY_DIR}/tfmConfigVersion.cmake
         DESTINATION ${package} COMPONENT development)
 
 # cpack: a Debian package of the programs, which depends on the libraries that they are linked with.

@@ -1,2 +1,5 @@
 include(${CMAKE_CURRENT_LIST_DIR}/dependencies.cmake)
+if("@TFM_CUDA@")
+  find_package(CUDAToolkit REQUIRED)
+endif()
 include(${CMAKE_CURRENT_LIST_DIR}/tfm.cmake)

@@ -131,20 +131,26 @@ class Scaling {
   }
 
   // Rounds over all points, so that what slows the machine for a while does not hit one of them.
-  void measure() {
+  // They end with the first run that fails, whose error is returned; what was measured before it
+  // stays.
+  std::optional<Error> measure() {
     print_scaling_header();
-    for (std::int64_t round = 1; round <= repeats_; ++round)
+    std::optional<Error> failed;
+    for (std::int64_t round = 1; round <= repeats_ && !failed; ++round)
       for (Point& p : points_) {
-        if (p.skipped.empty()) {
-          telemetry::set_live_line("round " + std::to_string(round) + " of " +
-                                   std::to_string(repeats_) + ": ranks " + std::to_string(p.ranks));
-          p.runs.push_back(launcher_.run(p.config, p.ranks, warmup_));
-          check_device(p);
-          if (!on_gpu(p)) p.devices.push_back(measured_rank(p.host()));
-          telemetry::clear_live_line();
+        try {
+          if (p.skipped.empty()) measure(p, round);
+        } catch (const Error& e) {
+          failed = e;
+          p.skipped = reason_of(e.what());
+          break;
         }
-        if (round == repeats_) print_scaling_point(described_.emplace_back(describe(p)));
+        if (round == repeats_) print(p);
       }
+    for (Point& p : points_)
+      if (p.skipped.empty() && p.runs.empty()) p.skipped = "not reached";
+    while (described_.size() < points_.size()) print(points_[described_.size()]);
+    return failed;
   }
 
   Json results() const {
@@ -159,6 +165,17 @@ class Scaling {
   }
 
  private:
+  void measure(Point& p, std::int64_t round) {
+    telemetry::set_live_line("round " + std::to_string(round) + " of " + std::to_string(repeats_) +
+                             ": ranks " + std::to_string(p.ranks));
+    p.runs.push_back(launcher_.run(p.config, p.ranks, warmup_));
+    check_device(p);
+    if (!on_gpu(p)) p.devices.push_back(measured_rank(p.host()));
+    telemetry::clear_live_line();
+  }
+
+  void print(const Point& p) { print_scaling_point(described_.emplace_back(describe(p))); }
+
   const char* mode() const { return weak_ ? "weak" : "strong"; }
   // With `device: auto` the runs choose.
   static bool on_gpu(const Point& p) {
@@ -316,7 +333,7 @@ int bench_scaling(const Arguments& args) {
     throw Error(ExitCode::usage,
                 "scaling starts the ranks itself, by mpirun or --launcher; start it alone");
   Scaling scaling(args);
-  scaling.measure();
+  const std::optional<Error> failed = scaling.measure();
   const Json results = scaling.results();
   if (const Json& from = results["prediction"]; !from.is_null())
     std::printf("%s of the runs' first host; predicted with %s\n",
@@ -325,6 +342,7 @@ int bench_scaling(const Arguments& args) {
   if (args.has("--csv")) write_scaling_csv(args.get("--csv"), results["points"]);
   if (args.has("--svg")) write_scaling_svg(args.get("--svg"), results);
   write_json(args, results);
+  if (failed) throw *failed;
   if (scaling.any()) return 0;
   throw Error(ExitCode::usage, "the configuration allows none of these points");
 }

@@ -1,5 +1,6 @@
 // What a run reads and writes: the checkpoint directory, data, metrics.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,8 +52,10 @@ void try_file(const std::string& path) {
   const bool there = fs::exists(path);
   const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) throw Error(ExitCode::environment, path + ": cannot be written: " + errno_text());
+  const bool taken = ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;  // as runs do
   ::close(fd);
   if (!there) ::unlink(path.c_str());
+  if (taken) throw Error(ExitCode::environment, path + ": another run is writing it");
 }
 
 // Writes a small file to the end and removes it.

@@ -3,6 +3,7 @@
 # that were built with MPICH. Every host has the same programs on its PATH and the same folders: this one, the data, and CHECKPOINTS on a
 # shared file system. Name the network that all hosts share where there are several: export HYDRA_IFACE=eth0
 set -euo pipefail
+for stream in 0 1 2; do [[ -e /proc/$$/fd/$stream ]] || eval "exec $stream<>/dev/null"; done  # a launcher would put a pipe of its own there
 usage() { sed -n '2,4s/^# //p' "$0"; }
 if [[ ${1-} == -h || ${1-} == --help ]]; then usage; exit 0; fi
 if [[ $# -lt 4 ]]; then usage >&2; exit 2; fi
@@ -30,9 +31,13 @@ hosts=$(awk '
     print hosts
   }' "$hostfile")
 job=(mpiexec -hosts "$hosts" -n "$ranks")
+stopped=""
+trap 'stopped=yes' TERM INT HUP USR2
 "${job[@]}" tfm-doctor ${DOCTOR_OPTIONS-} "$config" checkpoint.dir="$checkpoints" "$@"
+[[ -z $stopped ]] || exit 0
 # mpiexec would die of SIGUSR2, and where a signal ended a rank it ends with that signal's number, not 128 more.
-as_others='trap "touch \"$0/STOP\"" USR2; trap : USR1
+as_others='stop() { trap : USR2; touch "$0/STOP"; }
+trap stop USR2; trap : USR1
 "$@" & while kill -0 $! 2>/dev/null; do wait $!; done
 wait $!; code=$?
 exit $((code > 5 && code < 65 ? code + 128 : code))'

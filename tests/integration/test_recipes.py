@@ -95,6 +95,22 @@ def check_hostfile():
         hosts.write_text(f"node1 slots=8\n{line}\nnode3 slots=1\n")
         text = run(RECIPES / "mpich.sh", hosts, 2, "cfg.yaml", "ck", code=2, PATH=path)
         assert text.startswith("mpich.sh: hosts:2: ") and text.endswith(f"{line}\n"), text
+    # A request to stop becomes a file, whatever the folder is called; one that comes during the doctor starts no training.
+    program(tools / "mpiexec", 'case "$*" in *tfm-train*) touch running; while [[ ! -e $CHECKPOINTS/STOP ]]; do sleep 0.1; done;;',
+            "*) touch doctor; sleep ${DOCTOR_SECONDS:-0};; esac")
+    hosts.write_text("node1\n")
+    for name, seconds, begun in (('say "hi" for $HOME and `id`', "0", "running"), ("ck", "2", "doctor")):
+        for file in ("running", "doctor"):
+            pathlib.Path(file).unlink(missing_ok=True)
+        pathlib.Path(name).mkdir(exist_ok=True)
+        job = subprocess.Popen([RECIPES / "mpich.sh", hosts, "1", "cfg.yaml", name],
+                               env={**ENVIRONMENT, "PATH": path, "CHECKPOINTS": name, "DOCTOR_SECONDS": seconds})
+        wait_for(pathlib.Path(begun).exists)
+        time.sleep(0.3)
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(60) == 0
+        assert pathlib.Path(name, "STOP").exists() == pathlib.Path("running").exists() == (begun == "running"), name
+        shutil.rmtree(name)
     hosts.write_text("# none\n")
     assert "no hosts" in run(RECIPES / "mpich.sh", hosts, 2, "cfg.yaml", "ck", code=2, PATH=path)
 
@@ -252,7 +268,7 @@ def check_slurm_without_slurm():
         return job.returncode, [f for f in ("trained", "requeued") if pathlib.Path(f).exists()], text
 
     for expected, case in (((0, ["trained"]), {}), ((1, ["trained"]), {"TRAIN_CODE": "1"}), ((4, []), {"DOCTOR_CODE": "4"}),
-                           ((0, ["requeued"]), {"signal_number": signal.SIGUSR2, "DOCTOR_SECONDS": "1"}),
+                           ((2, []), {"signal_number": signal.SIGUSR2, "DOCTOR_SECONDS": "1"}),  # else again and again
                            ((0, ["trained", "requeued"]), {"PREEMPTED": "2026-01-01T00:00:00"}),
                            ((0, ["trained"]), {"PREEMPTED": "2025-12-30T00:00:00"}),  # before this start
                            ((143, ["requeued"]), {"PREEMPTED": "2026-01-01T00:00:00", "DOCTOR_CODE": "143"})):
@@ -301,7 +317,7 @@ def check_slurm():
 def check_pod_waits(command, checkpoints):
     """A worker's preStop asks ranks that run to stop and waits for their end; without ranks it does nothing. Ranks are a `sleep` here."""
     shell, option, script = command
-    assert script.count("tfm-train") == 1 and f"touch {checkpoints}/STOP;" in script, script
+    assert script.count("tfm-train") == 1 and f"touch {checkpoints}/STOP;" in script and f"rm -f {checkpoints}/STOP;" in script, script
     shutil.copy(shutil.which("sleep"), "stand-in")
     script = script.replace("tfm-train", "stand-in").replace(checkpoints, ".")
     run(shell, option, script)
@@ -314,11 +330,10 @@ def check_pod_waits(command, checkpoints):
         assert hook.poll() is None, "a pod must not go before its ranks"
         rank.terminate()
         rank.wait()
-        assert hook.wait(20) == 0
+        assert hook.wait(20) == 0 and not pathlib.Path("STOP").exists(), "nothing is left that would stop the next run"
     finally:
         rank.kill()
         hook.kill()
-    pathlib.Path("STOP").unlink()
 
 
 def check_kubernetes():

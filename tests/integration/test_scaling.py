@@ -132,6 +132,13 @@ def check_axes():
     assert points[0]["skipped"].startswith("n_heads 4 is not divisible by parallel.tensor 3"), points
 
 
+def check_a_failure_keeps_what_was_measured():
+    fails = "sh -c '[ {ranks} = 1 ] && exec \"$@\"; exit 7' sh"
+    for repeats in "1", "2":
+        _, points = measure("--ranks", "1,2,3", "--repeats", repeats, "--launcher", fails, code=1)
+        assert points[0]["tokens_per_second"] > 0 and points[1]["skipped"] and points[2]["skipped"], points
+
+
 def launcher():
     pathlib.Path("launcher.sh").write_text(LAUNCHER)
     os.chmod("launcher.sh", 0o755)
@@ -176,7 +183,7 @@ with tempfile.TemporaryDirectory() as folder:
     pathlib.Path("pairs.yaml").write_text(PAIRS)
     pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
     pathlib.Path("pairs.tsv").write_text("".join(f"{word()}\t{word()}\n" for _ in range(400)))
-    for check in (check_strong, check_weak, check_axes, check_shared_cores, check_what_is_wrong_is_said):
+    for check in (check_strong, check_weak, check_axes, check_a_failure_keeps_what_was_measured, check_shared_cores, check_what_is_wrong_is_said):
         check()
         print(check.__name__, "ok", flush=True)
     os.chdir("/")

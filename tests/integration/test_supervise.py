@@ -108,9 +108,19 @@ def check_what_another_start_does_not_mend():
 
 def check_a_launcher_that_hangs():
     """What the watchdog has ended does not wait for a launcher that waits for a host that is gone."""
-    started = time.monotonic()
-    text = end(supervise("--tries", 1, "bash", "-c", "echo 'tfm: watchdog: rank 0 has waited' >&2; sleep 60"), 75)
-    assert time.monotonic() - started < 15 and "the launcher has not ended" in text and "rank 0 has waited" in text, text
+    for tag in "", "[1,0]<stderr>:":
+        started = time.monotonic()
+        text = end(supervise("--tries", 1, "bash", "-c", f"echo '{tag}tfm: watchdog: rank 0 has waited' >&2; sleep 60"), 75)
+        assert time.monotonic() - started < 15 and "the launcher has not ended" in text and "rank 0 has waited" in text, text
+
+
+def check_streams():
+    """Who reads the text may go, and streams may be closed: a launcher's own pipe in their place would take the log for signals."""
+    job = supervise("--wait", 0, "bash", "-c", "echo start >> twice; sleep 0.5; echo text >&2; [ $(wc -l < twice) -gt 1 ] || exit 75")
+    job.stderr.close()
+    assert job.wait(60) == 0 and pathlib.Path("twice").read_text().count("start") == 2
+    job = subprocess.Popen(["bash", "-c", f'exec "{SUPERVISE}" bash -c "readlink /proc/\\$PPID/fd/0 /proc/\\$PPID/fd/1 > targets" <&- >&-'])
+    assert job.wait(60) == 0 and pathlib.Path("targets").read_text() == "/dev/null\n" * 2
 
 
 LONG_RUN = "--checkpoints", "ck", ROOT / "tests/mpirun.sh", 2, BIN / "tfm-train", "cfg.yaml", "train.steps=100000"
@@ -134,6 +144,23 @@ def check_a_request_to_stop():
     job.send_signal(signal.SIGTERM)
     assert "again" not in end(job, 0)
     check_the_last_checkpoint()
+
+
+def check_a_request_at_the_start():
+    """It is passed on again where a launcher that has no ranks yet drops it; what it ends before there is one has not failed."""
+    drops = "trap '[ -e first ] && exit 0; touch first' USR2; touch up; while :; do sleep 0.1; done"
+    for script in drops, "touch up; exec sleep 60":
+        pathlib.Path("up").unlink(missing_ok=True)
+        job = supervise("bash", "-c", script)
+        while not pathlib.Path("up").exists():
+            time.sleep(0.01)
+        job.send_signal(signal.SIGTERM)
+        assert "again" not in end(job, 0, 30)
+    start_anew()
+    job = supervise(*LONG_RUN)
+    time.sleep(0.1)
+    job.send_signal(signal.SIGTERM)
+    assert "again" not in end(job, 0, 60) and not ranks()
 
 
 class Terminal:
@@ -197,8 +224,8 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_what_another_start_does_not_mend, check_giving_up, check_a_launcher_that_hangs, check_a_killed_rank,
-                      check_a_request_to_stop, check_a_terminal):
+        for check in (check_what_another_start_does_not_mend, check_giving_up, check_a_launcher_that_hangs, check_streams, check_a_killed_rank,
+                      check_a_request_to_stop, check_a_request_at_the_start, check_a_terminal):
             try:
                 check()
             finally:
