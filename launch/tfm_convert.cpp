@@ -18,6 +18,11 @@ namespace {
 
 using namespace tfm;
 
+std::string model_of(const config::Config& config) {
+  const std::string family = config::word(config.model.family);
+  return (family.front() == 'e' ? "an " : "a ") + family + " model";
+}
+
 constexpr const char* kHelp = R"(usage: tfm-convert import HF_DIR OUT_DIR
          converts a Hugging Face model to a checkpoint OUT_DIR/step-00000000, readable at any layout
        tfm-convert export CHECKPOINT_DIR OUT_HF_DIR
@@ -108,9 +113,9 @@ int import(const std::string& from, const std::string& to) {
       checkpoint::write_checkpoint(to, info, pieces_of(model), 0, {});
   if (!r.ok()) throw Error(ExitCode::retryable, r.error);
   staged.publish();
-  std::printf("%s: %lld parameters of a %s model\n", r.path.c_str(),
+  std::printf("%s: %lld parameters of %s\n", r.path.c_str(),
               static_cast<long long>(model.model->parameters().total_elements()),
-              config::word(config.model.family).c_str());
+              model_of(config).c_str());
   return 0;
 }
 
@@ -157,8 +162,7 @@ int export_to(const std::string& from, const std::string& to) {
                                       model.flat() + p.offset + p.elements());
         internal_error("the model has no tensor " + part);
       });
-  std::printf("%s: a %s model of %s\n", to.c_str(), config::word(config.model.family).c_str(),
-              path.c_str());
+  std::printf("%s: %s of %s\n", to.c_str(), model_of(config).c_str(), path.c_str());
   return 0;
 }
 

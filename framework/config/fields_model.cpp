@@ -138,8 +138,7 @@ void describe_layers(ModelConfig& m, FieldVisitor& v) {
   v.value(Field{.name = "norm_eps",
                 .help = "epsilon added to the variance",
                 .kind = FieldKind::real,
-                .low = 0,
-                .low_open = true},
+                .low = 1.2e-38},  // a float
           m.norm_eps);
   v.value(option("activation", "activation function of the feed-forward network"), m.activation);
   v.value(flag("bias", "add biases to linear layers and layernorms"), m.bias);

@@ -83,6 +83,10 @@ class TreeBuilder : public YAML::EventHandler {
                  "the escapes \\_ and \\N are not supported; expected \\u00A0 or \\u0085");
       throw Stop{};
     }
+    if (value.find('\0') != value.npos) {
+      out_.error(scalar.at, "the value contains a NUL character; expected text without");
+      throw Stop{};
+    }
     const bool decorated = anchor != 0 || (tag != "?" && tag != "!");
     if (decorated) {
       scalar.kind = Kind::broken;

@@ -1,6 +1,7 @@
 // A pass over the characters of a YAML text. Finds errors that the parser would accept silently or
 // report far from their cause.
 #include <cstdint>
+#include <tuple>
 
 #include "config/yaml.h"
 #include "core/utf8.h"
@@ -26,6 +27,7 @@ class Scanner {
   void start_line();
   void token();
   void plain();
+  void not_closed();
   void quoted();
   void bracket();
   void property(std::string name, std::string help);
@@ -162,6 +164,17 @@ void Scanner::token() {
   ++i_;
 }
 
+// The innermost bracket that is open.
+void Scanner::not_closed() {
+  const Open& open = open_.back();
+  const auto here = std::pair(line_, line_start_);
+  std::tie(line_, line_start_) = std::pair(open.line, open.line_start);
+  const char c = at(open.at);
+  problem(open.at,
+          std::string("'") + c + "' is not closed; expected a '" + (c == '[' ? ']' : '}') + "'");
+  std::tie(line_, line_start_) = here;
+}
+
 void Scanner::plain() {
   const char c = at(i_);
   if (where_ == Where::after_quote && at(i_) == ':') {
@@ -174,6 +187,10 @@ void Scanner::plain() {
     } else {
       bracket();
     }
+  } else if (where_ == Where::after_quote && !open_.empty() && i_ == line_start_) {
+    not_closed();  // and here is a key of the file
+    open_.clear();
+    where_ = Where::token;
   } else if (where_ == Where::after_quote) {
     problem(i_, "unexpected text after the value; expected the end of the line" +
                     std::string(open_.empty() ? " or ':'" : ", ',' or a closing bracket"));
@@ -202,13 +219,7 @@ bool Scanner::run() {
       plain();
     }
   }
-  if (!open_.empty() && good_) {
-    line_ = open_.back().line;
-    line_start_ = open_.back().line_start;
-    const char c = at(open_.back().at);
-    problem(open_.back().at,
-            std::string("'") + c + "' is not closed; expected a '" + (c == '[' ? ']' : '}') + "'");
-  }
+  if (!open_.empty() && good_) not_closed();
   if (good_ && !content_) {
     line_ = 1;
     line_start_ = 0;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/strings.h"
+#include "core/utf8.h"
 
 namespace tfm::report {
 namespace {
@@ -164,8 +165,14 @@ std::string legend(const LineChart& chart) {
 
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    if (c == '&')
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const std::size_t length = utf8_length(text.substr(i));
+    if (length == 0)
+      out += "\uFFFD";
+    else if (length > 1)
+      out += text.substr(i, length), i += length - 1;
+    else if (c == '&')
       out += "&amp;";
     else if (c == '<')
       out += "&lt;";

@@ -8,7 +8,8 @@
 
 namespace tfm::report {
 
-std::string escaped(std::string_view text);  // escapes for HTML and XML, in text and in quotes
+// For HTML and XML, in text and in quotes; bytes that are no UTF-8 become U+FFFD.
+std::string escaped(std::string_view text);
 
 inline constexpr int kStyles = 8;  // colours, each with a dash pattern and a marker shape
 

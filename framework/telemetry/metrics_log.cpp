@@ -151,6 +151,17 @@ void MetricsLog::open() {
 
 MetricsLog::~MetricsLog() { ::close(fd_); }
 
-std::string MetricsLog::write(const MetricsLine& line) { return append(fd_, path_, line.text()); }
+std::string MetricsLog::write(const MetricsLine& line) {
+  struct stat found {};
+  if (::fstat(fd_, &found) == 0 && found.st_nlink == 0) {
+    ::close(std::exchange(fd_, -1));
+    try {
+      open();
+    } catch (const Error& e) {
+      return e.what();
+    }
+  }
+  return append(fd_, path_, line.text());
+}
 
 }  // namespace tfm::telemetry

@@ -49,7 +49,8 @@ class MetricsLog {
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
 
-  // Appends a whole line or nothing. Returns "", or why it failed; training continues either way.
+  // Appends a whole line or nothing, to a new file where somebody has removed this one. Returns "",
+  // or why it failed; training continues either way.
   std::string write(const MetricsLine& line);
 
   const std::string& old() const { return old_; }  // the renamed file; empty: none

@@ -1,6 +1,7 @@
 #include "train/start.h"
 
 #include <filesystem>
+#include <fstream>
 
 #include "comm/consensus.h"
 #include "config/settings.h"
@@ -14,6 +15,21 @@
 namespace tfm::train {
 namespace {
 
+// Error(input) where `path`, of checkpoint.resume, is no checkpoint.
+void require_checkpoint(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(path + "/manifest.json", ignored)) return;
+  std::string latest;
+  if (std::ifstream file(path + "/latest"); file) file >> latest;
+  throw Error(
+      ExitCode::input,
+      path + (latest.empty()
+                  ? " is no checkpoint; expected auto, never, or the folder of a checkpoint, "
+                    "such as checkpoints/step-00000100"
+                  : " has checkpoints; expected one of them, such as " + path + "/" + latest));
+}
+
 // The checkpoint to resume from, the same on every rank; empty: none.
 std::string checkpoint_to_resume(const TrainingRun& run) {
   std::string path;
@@ -22,8 +38,10 @@ std::string checkpoint_to_resume(const TrainingRun& run) {
     path = checkpoint::find_latest(c.dir, [](const std::string& why) { warn(why); }).value_or("");
   if (run.lead() && c.resumes_path()) {
     path = c.resume;
-    config::at_key(run.config.places, "checkpoint.resume",
-                   [&] { checkpoint::CheckpointReader(path).verify(); });
+    config::at_key(run.config.places, "checkpoint.resume", [&] {
+      require_checkpoint(path);
+      checkpoint::CheckpointReader(path).verify();
+    });
   }
   return comm::broadcast_string(run.mesh.world(), path);
 }
@@ -122,6 +140,7 @@ void check_start(const config::Config& config, config::Problems& problems) {
 void check_checkpoints(const config::Config& config, config::Problems& problems) {
   if (config.checkpoint.resumes_path())
     problems.collect("checkpoint.resume", [&] {
+      require_checkpoint(config.checkpoint.resume);
       checkpoint::CheckpointReader(config.checkpoint.resume).check_headers();
       check_resumable(config.checkpoint.resume, config);
     });

@@ -176,11 +176,15 @@ std::vector<float> values_of(const checkpoint::Chunk& piece) {
 // Made for this job where the ranks of all hosts see it.
 std::string shared_folder(const comm::Mesh& mesh) {
   namespace fs = std::filesystem;
-  for (const fs::path& place : {fs::temp_directory_path(), fs::current_path()}) {
+  std::error_code ignored, failed;
+  std::string why;
+  for (const fs::path& place : {fs::temp_directory_path(ignored), fs::current_path(ignored)}) {
     const std::string dir = comm::broadcast_string(
         mesh.world(), (place / ("tfm-verify-" + std::to_string(getpid()))).string());
-    std::error_code ignored;
-    if (mesh.rank() == 0) fs::create_directory(dir, ignored);
+    if (mesh.rank() == 0) fs::create_directory(dir, failed);
+    why +=
+        "\n  " + dir + ": " +
+        comm::broadcast_string(mesh.world(), failed ? failed.message() : "not there on all hosts");
     mesh.world().barrier();
     std::int32_t missing = !fs::is_directory(dir, ignored);
     mesh.world().all_reduce({&missing, DType::i32, {1}}, comm::Collective::all_reduce_max);
@@ -189,8 +193,9 @@ std::string shared_folder(const comm::Mesh& mesh) {
   }
   throw Error(
       ExitCode::environment,
-      "the hosts share neither the folder of TMPDIR nor the working directory; start in one "
-      "that they share");
+      "no folder for a checkpoint that all ranks see; start in one that they may write and share, "
+      "or set TMPDIR to it:" +
+          why);
 }
 
 Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
@@ -212,13 +217,12 @@ Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
     const auto back = checkpoint_chunks(loaded);
     for (std::size_t i = 0; i < pieces.size(); ++i)
       if (values_of(pieces[i]) != values_of(back[i])) f.error = 1, f.worst = pieces[i].name;
-  } else {
-    f.error = 1;
-    f.worst = r.error;
   }
   mesh.world().all_reduce({&f.error, DType::f64, {1}}, comm::Collective::all_reduce_max);
   mesh.world().barrier();
   if (mesh.rank() == 0) std::filesystem::remove_all(dir);
+  if (!r.ok())
+    throw Error(ExitCode::retryable, r.error + "; set TMPDIR to a folder with more room");
   return f;
 }
 

@@ -82,7 +82,11 @@ Launcher::Launcher(const Arguments& args) {
     for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"})
       setenv(name, "1", 1);
   // A launcher may start ranks on other hosts, which share the working directory.
-  const fs::path parent = given ? fs::current_path() : fs::temp_directory_path();
+  std::error_code none;
+  const fs::path parent = given ? fs::current_path() : fs::temp_directory_path(none);
+  if (none)
+    throw Error(ExitCode::environment,
+                "TMPDIR: " + none.message() + "; expected the path of a folder");
   std::string folder = (parent / "tfm-bench-XXXXXX").string();
   if (!mkdtemp(folder.data()))
     throw Error(ExitCode::environment, folder + " cannot be made: " + errno_text());

@@ -8,8 +8,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <new>
+#include <utility>
 
 #include "core/error.h"
 #include "core/host.h"
@@ -32,6 +35,39 @@ void prepare_process(Output output) {
   keep(STDERR_FILENO, O_RDWR);
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write
   if (output == Output::log) std::signal(SIGPIPE, SIG_IGN);  // the work goes on without its log
+}
+
+// Exit code and text of the exception that is being handled.
+std::pair<ExitCode, std::string> described() {
+  try {
+    throw;
+  } catch (const Error& e) {
+    return {e.code(), e.what()};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::environment,
+            "the machine has not enough memory; use a smaller model or batch, or more ranks"};
+  } catch (const std::filesystem::filesystem_error& e) {
+    const std::errc lasting[] = {std::errc::filename_too_long, std::errc::permission_denied,
+                                 std::errc::not_a_directory, std::errc::no_such_file_or_directory,
+                                 std::errc::too_many_symbolic_link_levels};
+    const bool lasts =
+        std::ranges::any_of(lasting, [&](std::errc known) { return e.code() == known; });
+    const std::string path = e.path1().string();
+    return {lasts ? ExitCode::input : ExitCode::retryable,
+            path.empty() || !e.path2().empty() ? e.what() : path + ": " + e.code().message()};
+  } catch (const std::system_error& e) {  // of a thread
+    return {ExitCode::retryable, e.what()};
+  } catch (const std::exception& e) {
+    return {ExitCode::failed, e.what()};
+  }
+}
+
+std::function<int()> fail;  // says what described() is, and returns the exit code
+
+// Of a thread whose exception nobody catches, as one of a team that gets no memory.
+[[noreturn]] void at_terminate() {
+  if (std::current_exception()) std::_Exit(fail());
+  std::abort();
 }
 
 }  // namespace
@@ -57,37 +93,22 @@ int guarded(int argc, char** argv, const std::string& help,
   prepare_process(output);
   die_with_parent();
   if (rank_of_launch() == 0) telemetry::show_progress();
-  const auto fail = [&](int code, const char* what) {
+  fail = [=] {
+    const auto [code, what] = described();
     const std::string message = program + ": " + what;
-    if (end_job && launched_by_mpi()) end_job(code, message);
+    if (end_job && launched_by_mpi()) end_job(static_cast<int>(code), message);
     std::fflush(stdout);
     std::fprintf(stderr, "%s\n", message.c_str());
-    return code;
+    return static_cast<int>(code);
   };
+  std::set_terminate(at_terminate);
   try {
     const int code = body(argc, argv);
     if (output == Output::results && (std::fflush(stdout) != 0 || std::ferror(stdout)))
       throw Error(ExitCode::retryable, "standard output cannot be written: " + errno_text());
     return code;
-  } catch (const Error& e) {
-    return fail(static_cast<int>(e.code()), e.what());
-  } catch (const std::bad_alloc&) {
-    return fail(static_cast<int>(ExitCode::environment),
-                "the machine has not enough memory; use a smaller model or batch, or more ranks");
-  } catch (const std::filesystem::filesystem_error& e) {
-    const std::errc lasting[] = {std::errc::filename_too_long, std::errc::permission_denied,
-                                 std::errc::not_a_directory, std::errc::no_such_file_or_directory,
-                                 std::errc::too_many_symbolic_link_levels};
-    const bool lasts =
-        std::ranges::any_of(lasting, [&](std::errc known) { return e.code() == known; });
-    const std::string path = e.path1().string(), text = path.empty() || !e.path2().empty()
-                                                            ? e.what()
-                                                            : path + ": " + e.code().message();
-    return fail(static_cast<int>(lasts ? ExitCode::input : ExitCode::retryable), text.c_str());
-  } catch (const std::system_error& e) {  // of a thread
-    return fail(static_cast<int>(ExitCode::retryable), e.what());
-  } catch (const std::exception& e) {
-    return fail(static_cast<int>(ExitCode::failed), e.what());
+  } catch (...) {
+    return fail();
   }
 }
 

@@ -17,7 +17,8 @@ inline constexpr EndJob kFirstRankAlone = nullptr;
 inline void each_by_itself(int, const std::string&) {}
 
 // Runs `body` and turns an exception, or results that cannot be written, into a message and the
-// contract's exit code, on all ranks. Handles --help and --version.
+// contract's exit code, on all ranks; an exception of another thread, too. Handles --help and
+// --version.
 int guarded(int argc, char** argv, const std::string& help,
             const std::function<int(int, char**)>& body, Output output = Output::results,
             EndJob end_job = comm::fail_job);

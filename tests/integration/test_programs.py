@@ -32,11 +32,11 @@ data: {train: {type: span_corruption, path: text.txt}}
 """
 
 
-def run(ranks, program, *args, code=0):
+def run(ranks, program, *args, code=0, **variables):
     command = [str(BIN / program), *map(str, args)]
     if ranks > 0:
         command = [str(ROOT / "tests/mpirun.sh"), str(ranks), *command]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1", **variables})
     assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -513,6 +513,8 @@ def check_verify():
         wrong = [line for line in out.splitlines() if line.startswith("WRONG")]
         assert len(wrong) == 1 and name in wrong[0], out
     assert "no parameter layers.9" in run(0, "tfm-verify", "cfg.yaml", "--inject-error", "layers.9", code=2)
+    out = run(2, "tfm-verify", "cfg.yaml", "parallel.tensor=2", TMPDIR="/nowhere")  # the working directory is there
+    assert "\nequal to the single-rank run" in out, out
     for mode in ([], ["--full"], ["--as-run"]):
         out = run(3, "tfm-verify", "span.yaml", "parallel.context=3", *mode)
         assert "\nequal to the single-rank run" in out, out

@@ -14,6 +14,11 @@ Series series_of(std::initializer_list<double> values) {
   return s;
 }
 
+TEST(ReportText, IsEscapedAndUtf8) {
+  EXPECT_EQ(escaped("<a> & \"b\""), "&lt;a&gt; &amp; &quot;b&quot;");
+  EXPECT_EQ(escaped("\u00e4\xFF\u20ac\x01z"), "\u00e4\uFFFD\u20ac z");
+}
+
 TEST(ReportSeries, ColumnsKeepTheirExtremesInOrder) {
   const Series short_one = series_of({3, 1, 2, 5});
   EXPECT_EQ(min_max(short_one, 2).y, short_one.y);

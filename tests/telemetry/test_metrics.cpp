@@ -131,6 +131,17 @@ TEST_F(Metrics, ResumeKeepsEachStepOnce) {
   EXPECT_THROW(telemetry::MetricsLog("/proc/nothing/here.jsonl"), Error);
 }
 
+TEST_F(Metrics, AFileThatIsRemovedIsMadeAgain) {
+  telemetry::MetricsLog log(path());
+  log.write(step(1));
+  fs::remove(path());
+  EXPECT_EQ(log.write(step(2)), "");
+  EXPECT_EQ(steps(), "2");
+  fs::remove(path());
+  fs::create_directory(path());
+  EXPECT_NE(log.write(step(3)), "");
+}
+
 TEST_F(Metrics, AFullDiskTearsNoLine) {
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -210,7 +221,8 @@ std::string full_page() {
         true,
         {{{{"rank", "0"}, {"phase", "data"}}, 1.5}, {{{"rank", "1"}, {"phase", "data"}}, 2.5}}},
        {"tfm_collective_seconds_total", "Waits.", true, {{{{"axis", "data"}}, 3}}},
-       {"tfm_straggler_seconds", "Wait.", false, {{{{"rank", "1"}}, 0.25}}}});
+       {"tfm_straggler_seconds", "Wait.", false, {{{{"rank", "1"}}, 0.25}}},
+       {"tfm_loss_scale", "With fp16.", false, {{{}, 65536}}}});
   return get(metrics_server->port(), "/metrics");
 }
 
