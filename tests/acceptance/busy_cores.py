@@ -85,6 +85,8 @@ def main():
     parser.add_argument("--cases", default=",".join(CASES), help="some of them")
     parser.add_argument("--dir", type=pathlib.Path, help="keep the runs' files here")
     args = parser.parse_args()
+    if args.steps is not None and args.steps <= WARM_UP:
+        parser.error(f"--steps {args.steps}: expected more than the {WARM_UP} steps that warm up")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     with common.work_folder(args.dir) as folder, control_group() as limited:
         config = (gpt2_config if args.gpt2 else common.tiny_config)(folder, args.steps or (15 if args.gpt2 else 2000))

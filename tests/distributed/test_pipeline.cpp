@@ -99,7 +99,7 @@ TEST_P(Pipelines, OfLayersPerStageEqualASingleRank) {
 }
 
 TEST_P(Pipelines, TrainAlikeOnEveryLayout) {
-  constexpr std::int64_t steps = 20;
+  const std::int64_t steps = job().size() > 2 ? 8 : 20;
   const test::ModelCase& model = kPipelines[GetParam()];
   const auto on = [&](const Pipeline& p, const std::string& more) {
     return config_of(model, p,

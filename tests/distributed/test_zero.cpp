@@ -22,7 +22,7 @@ const std::vector<test::ModelCase> kFamilies{
 
 constexpr int kMicroBatches = 4;
 
-int steps() { return job().size() > 4 ? 5 : 20; }
+int steps() { return job().size() > 2 ? 5 : 20; }
 
 train::Engine engine_of(const test::ModelCase& model, const comm::Layout& layout,
                         const std::string& precision, int zero, int replicas, int micro_batches,
@@ -73,7 +73,7 @@ std::pair<std::vector<double>, std::vector<std::byte>> trained(train::Engine e, 
 void expect_same_bits(const test::ModelCase& model, const comm::Layout& layout,
                       const std::string& precision, const std::vector<int>& stages,
                       int micro_batches, const std::string& numerics) {
-  const int most = layout.size(comm::kData) == job().size() ? steps() : 3;
+  const int most = layout.size(comm::kData) == job().size() ? steps() : 2;
   const auto run = [&](int zero, int replicas) {
     return trained(engine_of(model, layout, precision, zero, replicas, micro_batches, numerics),
                    most);

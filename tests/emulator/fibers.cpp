@@ -42,6 +42,9 @@ std::size_t scheduler_stack_bytes;
 void leave(void**, const void*, std::size_t) {}
 void arrive(void*, const void**, std::size_t*) {}
 #endif
+// From one lane's stack to the next: no power of two, by which all would share a few lines of a
+// cache.
+constexpr std::size_t kStackStride = kStack + 17 * 64;
 constexpr std::uint32_t kCanary = 0xC0FFEE;
 
 const std::function<void()>* body;
@@ -111,9 +114,7 @@ void fiber_main() {
 
 void resume(int thread) {
   Lane& lane = machine.lanes[thread];
-  const dim3 size = current.block_size;
-  const unsigned t = static_cast<unsigned>(thread);
-  current.thread = {t % size.x, t / size.x % size.y, t / size.x / size.y};
+  current.thread = lane.thread;
   machine.running = thread;
   void* fake = nullptr;
   leave(&fake, lane.stack, kStack);
@@ -175,11 +176,12 @@ void release_block_barrier() {
     if (lane.state == State::at_block_barrier && !first) first = &lane;
   for (std::size_t i = 0; i < machine.lanes.size(); ++i) {
     const Lane& lane = machine.lanes[i];
-    const std::string who =
-        "block_barrier " + describe(first->request.at) + ": thread " + std::to_string(i);
-    if (lane.state == State::done) fail("divergence", who + " has left");
-    if (!same(lane.request.at, first->request.at))
-      fail("divergence", who + " is at " + describe(lane.request.at));
+    const auto refuse = [&](const std::string& how) {
+      fail("divergence",
+           "block_barrier " + describe(first->request.at) + ": thread " + std::to_string(i) + how);
+    };
+    if (lane.state == State::done) refuse(" has left");
+    if (!same(lane.request.at, first->request.at)) refuse(" is at " + describe(lane.request.at));
   }
   for (Lane& lane : machine.lanes) lane.state = State::ready;
   ++machine.epoch, ++counts.block_barriers;
@@ -189,7 +191,7 @@ char* stacks(int n) {
   static char* pool = nullptr;
   static int size = 0;
   if (size < n) {
-    pool = static_cast<char*>(mmap(nullptr, kStack * n, PROT_READ | PROT_WRITE,
+    pool = static_cast<char*>(mmap(nullptr, kStackStride * n, PROT_READ | PROT_WRITE,
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     size = n;
   }
@@ -220,7 +222,7 @@ void run_block(std::size_t shared_bytes) {
   prepare_shared(shared_bytes);
   char* pool = stacks(static_cast<int>(machine.lanes.size()));
   for (std::size_t i = 0; i < machine.lanes.size(); ++i)
-    prepare(machine.lanes[i], pool + kStack * i);
+    prepare(machine.lanes[i], pool + kStackStride * i);
   const auto n = static_cast<int>(machine.warps.size());
   for (;;) {
     const int shift = random_shift(n);
@@ -287,10 +289,14 @@ void wait_for(const Request& request) {
 }
 
 bool suppressed(Place at, const char* name) {
-  auto it = std::find_if(synchronisations.begin(), synchronisations.end(),
-                         [&](const auto& s) { return same(s.at, at); });
-  if (it == synchronisations.end()) it = synchronisations.insert(it, {at, name, 0});
-  ++it->times;
+  static std::size_t last = 0;  // most lanes come to where the one before came
+  if (last >= synchronisations.size() || !same(synchronisations[last].at, at)) {
+    const auto it = std::find_if(synchronisations.begin(), synchronisations.end(),
+                                 [&](const auto& s) { return same(s.at, at); });
+    last = static_cast<std::size_t>(it - synchronisations.begin());
+    if (it == synchronisations.end()) synchronisations.push_back({at, name, 0});
+  }
+  ++synchronisations[last].times;
   return options.suppressed.line() != 0 && same(at, options.suppressed);
 }
 
@@ -309,6 +315,8 @@ void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function
   machine.random = options.seed * 0x9E3779B97F4A7C15u | 1;
   ++machine.launches;
   machine.lanes.assign(threads, {});
+  for (unsigned t = 0; t < threads; ++t)
+    machine.lanes[t].thread = {t % block.x, t / block.x % block.y, t / block.x / block.y};
   machine.warps.clear();
   for (int first = 0; first < static_cast<int>(threads); first += kWarp)
     machine.warps.push_back(

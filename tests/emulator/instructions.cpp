@@ -28,15 +28,15 @@ struct Matrices {
 void multiply(Matrices& m, int row) {
   const float* a = m.a[row];
   float* c = m.c[row];
-  for (int n = 0; n < 8; ++n) {
-    if (options.sum == Sum::chain || options.sum == Sum::reversed) {
-      for (int k = 0; k < 16; ++k) {
-        const int at = options.sum == Sum::chain ? k : 15 - k;
-        c[n] += a[at] * m.b[at][n];
-      }
-      continue;
+  if (options.sum == Sum::chain || options.sum == Sum::reversed) {
+    for (int k = 0; k < 16; ++k) {
+      const int at = options.sum == Sum::chain ? k : 15 - k;
+      for (int n = 0; n < 8; ++n) c[n] += a[at] * m.b[at][n];
     }
-    const int step = options.sum == Sum::once_rounded ? 16 : 8;
+    return;
+  }
+  const int step = options.sum == Sum::once_rounded ? 16 : 8;
+  for (int n = 0; n < 8; ++n)
     for (int k = 0; k < 16; k += step) {
       double exact = c[n];
       for (int i = k; i < k + step; ++i) exact += static_cast<double>(a[i]) * m.b[i][n];
@@ -44,7 +44,6 @@ void multiply(Matrices& m, int row) {
       if (step == 8 && std::abs(static_cast<double>(c[n])) > std::abs(exact))
         c[n] = std::nextafter(c[n], 0.0f);
     }
-  }
 }
 
 void refuse_poison(const Warp& warp, int lane) {
@@ -131,15 +130,17 @@ void execute_warpgroup_mma(Warp& warp) {
     refuse("bounds", ": the right factor begins at offset " + std::to_string(start));
   if (start % 16 || start / 128 % 8 || start % 128 + row_bytes > 128)
     refuse("alignment", ": the right factor begins at offset " + std::to_string(start));
+  std::vector<const char*> hidden;
+  for (const Lane& lane : machine.lanes)
+    hidden.insert(hidden.end(), lane.hidden.begin(), lane.hidden.end());
   std::vector<std::uint16_t> right(rows * row_bytes / 2);
   for (long row = 0; row < rows; ++row)
     for (long chunk = 0; chunk < row_bytes; chunk += 16) {
       const char* from = swizzled(first.row + row * 128 + chunk);
       shared_read(from, 16, warp.first_thread, true, first.at);
-      for (const Lane& lane : machine.lanes)
-        if (std::find(lane.hidden.begin(), lane.hidden.end(), from) != lane.hidden.end())
-          refuse("not shown", " reads offset " + std::to_string(shared_offset(from)) +
-                                  ", which a copy brought and no fence showed");
+      if (std::find(hidden.begin(), hidden.end(), from) != hidden.end())
+        refuse("not shown", " reads offset " + std::to_string(shared_offset(from)) +
+                                ", which a copy brought and no fence showed");
       std::memcpy(&right[(row * row_bytes + chunk) / 2], from, 16);
     }
   if (std::find(right.begin(), right.end(), 0xFFFF) != right.end())

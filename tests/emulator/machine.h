@@ -39,6 +39,7 @@ struct Lane {
   char* stack = nullptr;
   void* fake_stack = nullptr;  // of the address sanitizer
   State state = State::ready;
+  dim3 thread;
   Request request;
   std::vector<Copy> copies;
   std::vector<std::size_t> groups;  // ends of the committed groups in `copies`
