@@ -183,7 +183,8 @@ with tempfile.TemporaryDirectory() as folder:
     pathlib.Path("pairs.yaml").write_text(PAIRS)
     pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
     pathlib.Path("pairs.tsv").write_text("".join(f"{word()}\t{word()}\n" for _ in range(400)))
-    for check in (check_strong, check_weak, check_axes, check_a_failure_keeps_what_was_measured, check_shared_cores, check_what_is_wrong_is_said):
+    for check in (check_strong, check_weak, check_axes, check_a_failure_keeps_what_was_measured,
+                  check_shared_cores, check_what_is_wrong_is_said):
         check()
         print(check.__name__, "ok", flush=True)
     os.chdir("/")

@@ -224,7 +224,8 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_what_another_start_does_not_mend, check_giving_up, check_a_launcher_that_hangs, check_streams, check_a_killed_rank,
+        for check in (check_what_another_start_does_not_mend, check_giving_up, check_a_launcher_that_hangs, check_streams,
+                      check_a_killed_rank,
                       check_a_request_to_stop, check_a_request_at_the_start, check_a_terminal):
             try:
                 check()
