@@ -80,8 +80,10 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
   parts_.entries = {};
   std::vector<AddedToken> raw, normalized;
   for (AddedToken& token : parts_.added) {
-    if (token.normalized && parts_.normalizer && !parts_.added_as_is)
+    if (token.normalized && parts_.normalizer && !parts_.added_as_is) {
       parts_.normalizer->apply(token.content);
+      tokens_[token.id] = token.content;
+    }
     (token.normalized ? normalized : raw).push_back(std::move(token));
   }
   parts_.added = {};

@@ -483,6 +483,20 @@ TEST(AddedTokens, LeaveNoEmptyPlace) {
   EXPECT_EQ(t->encode("a  b"), (Ids{0, 3, 1}));
 }
 
+TEST(AddedTokens, DecodeAsTheyAreMatched) {
+  const auto decoded = [](const std::string& normalized, const std::string& text) {
+    const auto t =
+        load_with(R"({"normalizer":{"type":"Sequence","normalizers":[{"type":"Lowercase"},
+        {"type":"Prepend","prepend":"▁"},{"type":"Replace","pattern":{"String":" "},"content":"▁"}]},
+        "decoder":{"type":"Replace","pattern":{"String":"▁"},"content":" "},
+        "added_tokens":[{"id":3,"content":"Новый","normalized":)" +
+                  normalized + "}]}");
+    return t->decode(t->encode(text));
+  };
+  EXPECT_EQ(decoded("true", "ab новый"), "ab новый");
+  EXPECT_EQ(decoded("false", "ab Новый"), "abНовый");
+}
+
 TEST(CharacterMap, FollowsNoWildUnit) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 2000; ++trial) {
