@@ -159,7 +159,7 @@ int run(int argc, char** argv) {
   config::Config config = probe_config(dir, args.overrides());
   launch::choose_device(launch, config);
   launch.check_same(config);
-  const ProbeBatch given = launch::read_probe_batch(args.get("--batch"), dir, config.model);
+  const ProbeBatch given = launch::read_probe_batch(args.get("--batch"), dir, config);
   const std::int64_t chunks = config.parallel.context > 1 ? 2 * config.parallel.context : 1;
   const ProbeBatch batch = launch::padded(given, chunks);
   config.train.seq_len = std::max(batch.shape.length, batch.shape.source_length);

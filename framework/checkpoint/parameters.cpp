@@ -1,5 +1,7 @@
 #include "checkpoint/parameters.h"
 
+#include <algorithm>
+
 namespace tfm::checkpoint {
 
 Slice slice_of(const nn::PartSlice& p, std::int64_t first, std::int64_t count) {
@@ -29,6 +31,11 @@ nn::WeightSource weights_of(const CheckpointReader& reader, const std::string& p
         if (count > 0)
           reader.read(prefix + p.name, slice_of(p, first, count), static_cast<float*>(out));
       };
+}
+
+bool is_import(const CheckpointReader& reader) {
+  return reader.manifest().step == 0 &&
+         std::ranges::all_of(reader.names(), [](const auto& n) { return n.starts_with("model/"); });
 }
 
 bool has_average(const CheckpointReader& reader, const nn::ParameterSet& parameters) {

@@ -11,6 +11,9 @@ namespace tfm::checkpoint {
 nn::WeightSource weights_of(const CheckpointReader& reader, const std::string& path,
                             const nn::ParameterSet& parameters,
                             const std::string& prefix = "model/");
+// Whether no run has written it and there is no optimizer's state in it, as tfm-convert import
+// leaves it.
+bool is_import(const CheckpointReader& reader);
 bool has_average(const CheckpointReader& reader, const nn::ParameterSet& parameters);
 
 // Elements [first, first + count) of a rank's slice of a part.

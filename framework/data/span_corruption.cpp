@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "core/error.h"
 #include "core/strings.h"
@@ -77,8 +78,8 @@ void SpanCorruption::check_tokenizer(const tokenizer::Tokenizer& tokenizer, std:
                                      std::to_string(spans) +
                                      " masked spans; expected <extra_id_0> to <extra_id_" +
                                      std::to_string(spans - 1) + ">, or a shorter train.seq_len");
-  for (std::int64_t i = 0; i < spans; ++i)
-    check_fits("a sentinel token", sentinels[static_cast<std::size_t>(i)], vocab_size);
+  if (const auto used = std::span(sentinels).first(static_cast<std::size_t>(spans)); !used.empty())
+    check_fits("a sentinel token", std::ranges::max(used), vocab_size);
 }
 
 SpanCorruption::SpanCorruption(const Source& source, Sampler sampler,

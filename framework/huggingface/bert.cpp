@@ -26,7 +26,10 @@ std::string original_of(const std::string& tensor) {
   if (tensor == "cls.predictions.decoder.weight") return "bert.embeddings.word_embeddings.weight";
   return tensor == "cls.predictions.decoder.bias" ? "cls.predictions.bias" : "";
 }
-bool is_buffer(const std::string& tensor) { return tensor == "bert.embeddings.position_ids"; }
+bool is_buffer(const std::string& tensor) {
+  return tensor == "bert.embeddings.position_ids" || tensor == "bert.pooler.dense.weight" ||
+         tensor == "bert.pooler.dense.bias";
+}
 }  // namespace
 
 Architecture bert() {

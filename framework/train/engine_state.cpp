@@ -144,6 +144,7 @@ std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine) {
 
 void restore(const checkpoint::CheckpointReader& reader, const std::string& path, Engine& engine,
              bool optimizer) {
+  optimizer &= !checkpoint::is_import(reader);
   const nn::ParameterSet& parameters = engine.model().parameters();
   engine.set_weights(checkpoint::weights_of(reader, path, parameters));
   if (optimizer) engine.updates() = reader.manifest().updates;
@@ -170,6 +171,7 @@ void restore(const checkpoint::CheckpointReader& reader, const std::string& path
 void check_restorable(const checkpoint::CheckpointReader& reader, const std::string& path,
                       const nn::ParameterSet& whole, const optim::Rule& rule) {
   checkpoint::weights_of(reader, path, whole);
+  if (checkpoint::is_import(reader)) return;
   const optim::ShardLayout shards = optim::shard_layout(whole, comm::single_mesh(), rule, 0, {});
   const auto part = [&](int i) { return whole.slices()[static_cast<std::size_t>(i)]; };
   for (const optim::PartRange& r : shards.parts)

@@ -20,7 +20,8 @@ struct ReplicatedTensor {
 std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine);
 
 // Collective: restores the parameters and, if `optimizer`, the optimizer state with the number of
-// updates. Error(input) names the tensor if the checkpoint is of another model.
+// updates; that of an import stays as it is. Error(input) names the tensor if the checkpoint is of
+// another model.
 void restore(const checkpoint::CheckpointReader& reader, const std::string& path, Engine& engine,
              bool optimizer);
 

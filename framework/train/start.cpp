@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "checkpoint/parameters.h"
 #include "comm/consensus.h"
 #include "config/settings.h"
 #include "core/host.h"
@@ -82,17 +83,18 @@ void resume(TrainingRun& run, const std::string& path) {
   const checkpoint::CheckpointReader reader(path);
   const checkpoint::Manifest& m = reader.manifest();
   const config::Config before = config_before(path, m, run.config);
+  const bool says = run.lead() && !checkpoint::is_import(reader);  // what an import has is made up
   const std::string others = config::changed_settings(
       before, run.config,
       {"model.rope.", "optimizer.type", "optimizer.momentum", "optimizer.ema", "data.train.",
        "data.tokenizer", "train.seq_len", "train.global_batch_tokens"});
-  if (!others.empty() && run.lead())
+  if (!others.empty() && says)
     warn(path + " was written with " + others + "; this run has other values from here on");
   if (m.data_tokens > 0 && m.data_tokens != run.data.tokens && run.lead())
     warn(path + " was written by a run on training data of " + std::to_string(m.data_tokens) +
          " tokens; now they are " + std::to_string(run.data.tokens) +
          ", and samples differ from here on");
-  if (m.seed != run.config.train.seed && run.lead())
+  if (m.seed != run.config.train.seed && says)
     warn(path + " was written with train.seed " + std::to_string(m.seed) +
          "; data order and dropout differ from here on");
   restore(reader, path, run.engine, true);
@@ -190,8 +192,10 @@ std::optional<plan::EarlierChoice> earlier_choice(const config::Config& config) 
                  c.dir, [](const std::string&) {}, checkpoint::Verification::headers)
                  .value_or("");
     if (path.empty()) return std::nullopt;
-    const config::Config before = config::parse_config(
-        checkpoint::CheckpointReader(path).manifest().config, path + "/manifest.json", {});
+    const checkpoint::CheckpointReader reader(path);
+    if (checkpoint::is_import(reader)) return std::nullopt;  // nothing was chosen
+    const config::Config before =
+        config::parse_config(reader.manifest().config, path + "/manifest.json", {});
     if (chooses_size && before.train.counts_tokens() != config.train.counts_tokens())
       return std::nullopt;
     return plan::EarlierChoice{path, before.train.micro_batch(), before.recompute,
@@ -203,9 +207,9 @@ std::optional<plan::EarlierChoice> earlier_choice(const config::Config& config) 
 
 void start_from(TrainingRun& run) {
   run.engine.initialize_parameters();
-  if (const std::string path = checkpoint_to_resume(run); !path.empty()) resume(run, path);
+  if (const std::string path = checkpoint_to_resume(run); !path.empty()) return resume(run, path);
   const config::ModelConfig& model = run.config.model;
-  if (run.step > 0 || model.random_init()) return;
+  if (model.random_init()) return;
   config::at_key(run.config.places, "model.init", [&] {
     const inference::InitialWeights weights =
         inference::open_initial_weights(inference::verified_path(model.init, run.mesh.world()),

@@ -4,9 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint.h"
+#include "data/special_ids.h"
 #include "huggingface/config.h"
 #include "huggingface/sidecars.h"
 #include "io/safetensors.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tfm::launch {
 namespace {
@@ -73,8 +75,8 @@ std::vector<std::int32_t> shifted_left(const std::vector<std::int32_t>& labels,
 }
 
 // The id of padding: the model's, else that of the config.json it came with, as T5's embedding has
-// no padding_idx.
-std::int32_t padding_of(const std::string& dir, const config::ModelConfig& m) {
+// no padding_idx, else `own`.
+std::int32_t padding_of(const std::string& dir, const config::ModelConfig& m, std::int32_t own) {
   if (m.padding_idx >= 0) return static_cast<std::int32_t>(m.padding_idx);
   const bool theirs = huggingface::is_huggingface(dir);
   const std::string file = dir + (theirs ? "/config.json" : "/manifest.json (extra)");
@@ -82,7 +84,7 @@ std::int32_t padding_of(const std::string& dir, const config::ModelConfig& m) {
       theirs ? huggingface::read_config(dir)
              : io::parse_json(checkpoint::CheckpointReader(dir).manifest().extra, file)
                    .value("config", huggingface::Json::object());
-  const std::int64_t id = huggingface::padding({config, file}, m.vocab_size, 0);
+  const std::int64_t id = huggingface::padding({config, file}, m.vocab_size, own);
   if (id < 0)
     throw Error(ExitCode::input, file +
                                      ": pad_token_id is null, so that labels give no "
@@ -92,11 +94,19 @@ std::int32_t padding_of(const std::string& dir, const config::ModelConfig& m) {
 
 // transformers' decoder_input_ids: labels behind the start token, ignored ones as padding.
 std::vector<std::int32_t> shifted_right(const std::vector<std::int32_t>& labels,
-                                        std::int64_t length, std::int32_t padding,
-                                        const config::ModelConfig& m) {
+                                        std::int64_t length, const std::string& dir,
+                                        const config::Config& config) {
+  std::int64_t start = config.model.decoder_start;
+  std::int32_t padding = 0;
+  if (start < 0) {
+    const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer);
+    start = data::sentence_ids(*tokenizer, start).begin;
+    padding = tokenizer->special_ids().pad.value_or(padding);
+  }
+  padding = padding_of(dir, config.model, padding);
   std::vector<std::int32_t> out(labels.size());
   for (std::size_t i = 0; i < labels.size(); ++i)
-    out[i] = i % static_cast<std::size_t>(length) == 0 ? static_cast<std::int32_t>(m.decoder_start)
+    out[i] = i % static_cast<std::size_t>(length) == 0 ? static_cast<std::int32_t>(start)
              : labels[i - 1] == -100                   ? padding
                                                        : labels[i - 1];
   return out;
@@ -177,7 +187,8 @@ void ProbeBatch::fill(std::int64_t, std::int64_t first, std::int64_t count,
 }
 
 ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
-                            const config::ModelConfig& m) {
+                            const config::Config& config) {
+  const config::ModelConfig& m = config.model;
   const BatchFile file(path);
   file.expect_only(known_tensors(m));
   ProbeBatch b;
@@ -192,16 +203,16 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
   std::string mask = "attention_mask";
   if (m.translates()) {
     const bool given = file.has("decoder_input_ids");
-    if (!given && (m.decoder_start < 0 || !file.has("labels")))
-      throw Error(ExitCode::input,
-                  path + ": tensor 'decoder_input_ids' is missing" +
-                      (m.decoder_start < 0 ? ", and the model has no decoder start token"
-                                           : ", and there are no labels to derive it from"));
+    const bool has_start = m.decoder_start >= 0 || !huggingface::is_huggingface(dir);
+    if (!given && !(has_start && file.has("labels")))
+      throw Error(ExitCode::input, path + ": tensor 'decoder_input_ids' is missing" +
+                                       (has_start ? ", and there are no labels to derive it from"
+                                                  : ", and the model has no decoder start token"));
     const std::int64_t length = file.size(given ? "decoder_input_ids" : "labels").second;
     b.shape = {.sequences = B, .length = length, .source_length = T};
-    b.fields[Field::ids] =
-        given ? file.read("decoder_input_ids", B, length, m.vocab_size)
-              : shifted_right(labels_of(file, B, length, m), length, padding_of(dir, m), m);
+    b.fields[Field::ids] = given
+                               ? file.read("decoder_input_ids", B, length, m.vocab_size)
+                               : shifted_right(labels_of(file, B, length, m), length, dir, config);
     mask = "decoder_attention_mask";
   }
   if (m.decodes() && file.has(mask)) {

@@ -25,9 +25,10 @@ class ProbeBatch final : public data::Dataset {
 };
 
 // Error(input) names a tensor that is missing, not for this model, of another shape than the
-// others, or has ids out of range. `dir`: the model's directory, which gives its padding id.
+// others, or has ids out of range. `dir`: the model's directory, which gives its padding id; where
+// `config` has no model.decoder_start, its tokenizer is read if targets are to be derived.
 ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
-                            const config::ModelConfig& m);
+                            const config::Config& config);
 
 // `b` with its sequences extended to lengths that are multiples of `of`. The columns that are added
 // are masked and have no labels.

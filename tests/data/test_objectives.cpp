@@ -212,6 +212,14 @@ TEST(Documents, OfMaskedLmTakeTheSpecialsWithThem) {
   }
 }
 
+TEST(SpanCorruption, SaysHowLargeAVocabularyItsSentinelsNeed) {
+  const std::int64_t first = kBytes->sentinel_ids().front();
+  expect_error(ExitCode::usage,
+               {std::to_string(first + 2), "at least " + std::to_string(first + 3)},
+               [&] { data::SpanCorruption::check_tokenizer(*kBytes, 3, first, -1); });
+  data::SpanCorruption::check_tokenizer(*kBytes, 3, first + 3, -1);
+}
+
 TEST(Documents, OfJsonLinesEndWithAnId) {
   const TemporaryFolder folder;
   const std::string lines =

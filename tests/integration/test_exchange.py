@@ -29,7 +29,7 @@ def run(*command, ranks=0, code=0):
     command = [str(c) for c in command]
     if ranks > 0:
         command = [str(ROOT / "tests/mpirun.sh"), str(ranks), *command]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -260,6 +260,7 @@ def with_more():
             "bert_1": lambda t: {"bert.embeddings.position_ids": ("I64", [1, 3], bytes(range(24))),
                                  "cls.predictions.decoder.weight": t["bert.embeddings.word_embeddings.weight"]},
             "bert_0": lambda t: {"cls.predictions.bias": turned(t["cls.predictions.bias"])},
+            "bert_3": lambda t: {f"bert.pooler.dense.{kind}": t[f"cls.predictions.transform.dense.{kind}"] for kind in ("weight", "bias")},
             "roberta_1": lambda t: {"roberta.embeddings.position_ids": ("I64", [1, 3], bytes(range(24))),
                                     "roberta.pooler.dense.weight": t["lm_head.dense.weight"], "roberta.pooler.dense.bias": t["lm_head.dense.bias"],
                                     "lm_head.decoder.weight": t["roberta.embeddings.word_embeddings.weight"], "lm_head.decoder.bias": t["lm_head.bias"]},
@@ -360,6 +361,15 @@ def in_memory(path):
     return mmap.PAGESIZE * sum(b & 1 for b in pages.raw[:-(-size // mmap.PAGESIZE)])
 
 
+def holes_are_kept():
+    """Whether the system keeps in memory what was read of a hole; a tmpfs does not."""
+    hole = pathlib.Path("hole")
+    hole.touch()
+    os.truncate(hole, 1 << 20)
+    hole.read_bytes()
+    return in_memory(hole) > 0
+
+
 def check_configuration_without_checkpoint(checkpoint):
     """--check reads no weight of a checkpoint to start from: they become zeros that nobody wrote, of which nothing is in memory,
     and one byte that is wrong."""
@@ -379,7 +389,7 @@ def check_configuration_without_checkpoint(checkpoint):
     for ranks in (0, 2):
         out = run(BIN / "tfm-train", "start.yaml", "parallel.tensor=1", ranks=ranks, code=3)
         assert "checksum" in out and shards[0].name in out, out
-    assert sum(map(in_memory, shards)) > end * 0.9
+    assert sum(map(in_memory, shards)) > end * 0.9 or not holes_are_kept()
 
 
 def check_configuration_without_weights():
@@ -408,7 +418,7 @@ def check_configuration_without_weights():
     read = in_memory(weights)
     assert read < 4 << 20, f"{read} of {end} bytes were read for the configuration"
     run(BIN / "tfm-convert", "import", folder, "imported_large")
-    assert in_memory(weights) > end * 0.9, in_memory(weights)  # as the measure shows where they are
+    assert in_memory(weights) > end * 0.9 or not holes_are_kept(), in_memory(weights)  # as the measure shows where they are
     print(f"{read} of {end} bytes were read for the configuration")
     check_configuration_without_checkpoint(pathlib.Path("imported_large"))
     with weights.open("r+b") as file:
@@ -549,13 +559,13 @@ def check_dropout():
 
 
 def check_training():
-    """Ten steps from a directory and from its export's export are the same ten steps."""
+    """Ten steps from a directory, from its export's export and from its import as a checkpoint are the same ten steps."""
     for family in ("llama", "qwen3"):
         train_twice(next(f for f in FIXTURES if f.name.startswith(family)))
 
 
 def train_twice(source):
-    for made in ("imported_llama", "again", "ck", "trained"):
+    for made in ("imported_llama", "again", "ck", "trained", "resumed"):
         shutil.rmtree(made, ignore_errors=True)
     vocabulary = json.loads((source / "config.json").read_text())["vocab_size"]
     ids = array.array("H", [i * i % vocabulary for i in range(3000)])
@@ -564,14 +574,21 @@ def train_twice(source):
     pathlib.Path("cfg.yaml").write_text("model: {init: weights}\ndata: {train: {type: tokens, path: data.bin}}\n"
                                         "train: {steps: 10, global_batch_size: 4, seq_len: 16}\noptimizer: {lr: 1.0e-3}\n")
     results = []
-    for weights in (source, "again"):
-        run(BIN / "tfm-train", "cfg.yaml", f"model.init={weights}", "metrics.jsonl=m.jsonl", "checkpoint.dir=ck", "checkpoint.resume=never", ranks=2)
+
+    def train(*args):
+        out = run(BIN / "tfm-train", "cfg.yaml", "metrics.jsonl=m.jsonl", *args, ranks=2)
         results.append([json.loads(line)["loss"] for line in open("m.jsonl") if '"step",' in line])
+        return out
+
+    for weights in (source, "again"):
+        train(f"model.init={weights}", "checkpoint.dir=ck", "checkpoint.resume=never")
         if weights == source:
             run(BIN / "tfm-convert", "import", source, "imported_llama")
             run(BIN / "tfm-convert", "export", "imported_llama", "again")
-    assert len(results[0]) == 10 and results[0] == results[1], results
     run(BIN / "tfm-convert", "export", "ck", "trained")
+    out = train("model.init=trained", "checkpoint.resume=imported_llama/step-00000000", "checkpoint.dir=resumed")
+    assert "was written with" not in out and "auto: as in" not in out and "initialized weights" not in out, out
+    assert len(results[0]) == 10 and results[0] == results[1] == results[2], results
     assert set(tensors(pathlib.Path("trained/model.safetensors"))) == set(tensors(source / "model.safetensors"))
 
 
@@ -596,6 +613,10 @@ def check_special_ids():
         keys = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")[:len(expected)]
         assert config["model_type"] == name and tuple(config[k] for k in keys) == expected, config
         run(BIN / "tfm-convert", "import", f"exported_{name}", f"again_{name}")
+        if len(expected) == 4:  # targets that the tokenizer's ids begin and fill
+            batch = {"input_ids": int64s([2, 3], range(6)), "labels": int64s([2, 3], [5, -100, 6, 7, 8, -100])}
+            one, other = (probed(f"{folder}_{name}", batch) for folder in ("special", "exported"))
+            assert all(one[k] == other[k] for k in ("loss", "logits")), name
         if name in ("gpt2", "t5"):  # whose embeddings have no padding_idx in transformers
             run(BIN / "tfm-train", "cfg.yaml", "model.padding_idx=0", "checkpoint.dir=padding")
             refusal = run(BIN / "tfm-convert", "export", "padding", "refused", code=2)
