@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "job.h"
 #include "models/registry.h"
+#include "shared_folder.h"
 #include "support/batch.h"
 #include "support/model_fixture.h"
 #include "train/engine_state.h"
@@ -124,7 +125,8 @@ TEST_P(Resumed, EveryLayoutContinues) {
   };
   const comm::Mesh all = test::mesh_of({job().size(), 1});
   const checkpoint::CheckpointRanks ranks = checkpoint::checkpoint_ranks(all.world());
-  const std::string folder = std::filesystem::temp_directory_path() / "tfm-optimizers-test";
+  const test::SharedFolder shared(all);
+  const std::string& folder = shared.path();
   std::vector<std::string> paths;
   for (const Place& from : places) {
     const Fixture f = fixture(from);
@@ -153,8 +155,6 @@ TEST_P(Resumed, EveryLayoutContinues) {
             << "from " << places[from].name << " to " << to.name << ", step " << s;
       }
     }
-  all.world().barrier();
-  if (job().rank() == 0) std::filesystem::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Resumed,

@@ -23,7 +23,7 @@ RUN = "train: {steps: 1, global_batch_size: 2, seq_len: 16}\ndata: {train: {type
 def run(program, *args, code=0, limit="unlimited", folder="."):
     """`limit`: of a file's size, in KiB, instead of a full disk."""
     command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", BIN / program, *args]
-    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=120,
+    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=300,
                           env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr

@@ -99,7 +99,7 @@ def check_checkpoint_size():
 def check_wrong_binding():
     if CORES < 2:
         return print("one core: skipped")
-    finds(examine(options=["--bind-to", "core"], code=4), "cores", "is bound to 1 core", "slot:PE=")
+    finds(examine(options=["--bind-to", "hwthread"], code=4), "cores", "is bound to 1 core", "slot:PE=")
 
 
 def check_more_threads_than_cores():

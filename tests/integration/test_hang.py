@@ -51,7 +51,7 @@ def check_programs(programs):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name).resolve()
         (folder / "cfg.yaml").write_text(CONFIG)
-        (folder / "long.txt").write_text("To be, or not to be, that is the question.\n" * 200_000)
+        (folder / "long.txt").write_text("To be, or not to be, that is the question.\n" * 1_000_000)
         subprocess.run([programs / "tfm-train", "cfg.yaml"], cwd=folder, check=True, capture_output=True)
 
         def start(program, *args):

@@ -114,7 +114,7 @@ def check_the_doctor(hosts):
     """Names a slow link and a clock that is off, and neither where there is none. Hosts share the cores of this machine, so a link is expected
     to reach less than between machines."""
     expected = ("--bandwidth", "0.02", "--latency", "20000")
-    report = doctor(hosts, *expected)
+    report = doctor(hosts, *expected, code=None)  # ranks that share cores may differ in speed
     assert [n["host"] for n in report["nodes"]] == hosts.names, report["nodes"]
     assert not [f for f in report["findings"] if f["severity"] == "problem" and f["check"] != "speed"], report["findings"]
     pairs = [(a, b) for a in range(len(hosts.names)) for b in range(a + 1, len(hosts.names))]

@@ -36,7 +36,7 @@ def run(ranks, program, *args, code=0, **variables):
     command = [str(BIN / program), *map(str, args)]
     if ranks > 0:
         command = [str(ROOT / "tests/mpirun.sh"), str(ranks), *command]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120,
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300,
                           env={**os.environ, "OMP_NUM_THREADS": "1", **variables})
     assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr

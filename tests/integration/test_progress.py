@@ -45,7 +45,7 @@ def on_terminal(program, *args, stdout="terminal", term="xterm", extra=None, col
             break
         written += part
     piped = process.stdout.read().decode() if process.stdout else ""
-    assert process.wait(timeout=120) == 0, written.decode()
+    assert process.wait(timeout=300) == 0, written.decode()
     os.close(master)
     return written.decode(), piped
 

@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def main():
     done = subprocess.run([ROOT / "launch/quickstart.sh"], env={**os.environ, "BIN": str(pathlib.Path(sys.argv[1]).resolve())},
-                          capture_output=True, text=True, timeout=600)
+                          capture_output=True, text=True, timeout=840)
     print(done.stdout[-3000:], done.stderr[-3000:])
     assert done.returncode == 0, f"exit code {done.returncode}"
     answers = (ROOT / "runs/quickstart/test.answers").read_text().splitlines()

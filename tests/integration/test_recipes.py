@@ -268,7 +268,7 @@ def check_slurm_without_slurm():
         return job.returncode, [f for f in ("trained", "requeued") if pathlib.Path(f).exists()], text
 
     for expected, case in (((0, ["trained"]), {}), ((1, ["trained"]), {"TRAIN_CODE": "1"}), ((4, []), {"DOCTOR_CODE": "4"}),
-                           ((2, []), {"signal_number": signal.SIGUSR2, "DOCTOR_SECONDS": "1"}),  # else again and again
+                           ((2, []), {"signal_number": signal.SIGUSR2, "DOCTOR_SECONDS": "5"}),  # else again and again
                            ((0, ["trained", "requeued"]), {"PREEMPTED": "2026-01-01T00:00:00"}),
                            ((0, ["trained"]), {"PREEMPTED": "2025-12-30T00:00:00"}),  # before this start
                            ((143, ["requeued"]), {"PREEMPTED": "2026-01-01T00:00:00", "DOCTOR_CODE": "143"})):

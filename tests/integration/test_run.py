@@ -32,7 +32,7 @@ def start(*args, ranks=2):
                             text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def end(process, code, seconds=60):
+def end(process, code, seconds=300):
     out, err = process.communicate(timeout=seconds)
     assert process.returncode == code, f"exit {process.returncode}, expected {code}\n{out[-2000:]}{err[-4000:]}"
     return out + err
@@ -379,12 +379,12 @@ def check_cores_and_threads():
         os.kill(running()[0], signal.SIGTERM)
         return found, "fewer cores than their share" in end(job, 0)
 
-    ((bound, one),), warned = ranks_with("-np", "1", "--bind-to", "core")
+    ((bound, one),), warned = ranks_with("-np", "1", "--bind-to", "hwthread")
     assert len(bound) == 1 and warned
     for options in ((), ("--bind-to", "none"), ("--map-by", "node")):
         found, warned = ranks_with("-np", "1", *options)
         assert found == [(cores, one + len(cores) - 1)] and not warned, (options, found, one)
-    (first, _), (second, _) = ranks_with("-np", "2")[0]
+    (first, _), (second, _) = ranks_with("--use-hwthread-cpus", "-np", "2")[0]
     assert first | second == cores and not first & second, (first, second)
 
 

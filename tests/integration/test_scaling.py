@@ -44,7 +44,7 @@ def scaling(*args, config="cfg.yaml", code=0, within=()):
         pathlib.Path(file).unlink(missing_ok=True)
     command = [*within, str(BIN / "tfm-bench"), "scaling", config, *map(str, args), "--steps", "2", "--warmup", "1"]
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS" and not k.startswith("OMPI")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 

@@ -67,7 +67,7 @@ def check_a_killed_rank():
     """Two kills; the run ends with the losses of one that nothing befell."""
     train = [ROOT / "tests/mpirun.sh", 2, BIN / "tfm-train", "cfg.yaml"]
     job = supervise("--checkpoints", "ck", "--wait", 1, *train)
-    for step in (40, 120):
+    for step in (40, 80):
         wait_for_step(step)
         os.kill(ranks()[0], signal.SIGKILL)
     text = end(job, 0)
@@ -158,7 +158,9 @@ def check_a_request_at_the_start():
         assert "again" not in end(job, 0, 30)
     start_anew()
     job = supervise(*LONG_RUN)
-    time.sleep(0.1)
+    status = pathlib.Path(f"/proc/{job.pid}/status")
+    while not int(re.search(r"SigCgt:\t(\w+)", status.read_text())[1], 16) >> (signal.SIGTERM - 1) & 1:
+        time.sleep(0.01)
     job.send_signal(signal.SIGTERM)
     assert "again" not in end(job, 0, 60) and not ranks()
 
@@ -205,6 +207,7 @@ def check_a_terminal():
     wait_for_step(20)
     os.write(job.terminal, b"\x03")
     code = job.exit_code()
+    job.reader.join(10)
     job.hang_up()
     text = job.text.decode()
     assert code == 0 and "stopped on request" in text and "again" not in text, (code, text[-3000:])

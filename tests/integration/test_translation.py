@@ -41,7 +41,7 @@ def run(ranks, program, *args, code=0, stdin=""):
     command = [str(BIN / program), *map(str, args)]
     if ranks > 0:
         command = [str(ROOT / "tests/mpirun.sh"), str(ranks), *command]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
     return done.stdout if code == 0 else done.stdout + done.stderr
 

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "plan/device_file.h"
+#include "support/data_files.h"
 
 namespace tfm {
 namespace {
@@ -123,10 +124,8 @@ TEST(DeviceFile, NamesOfNothingAreRefusedWithTheNearest) {
   };
   EXPECT_NE(refusal("h210").find("did you mean 'h200'?"), std::string::npos) << refusal("h210");
   EXPECT_NE(refusal("missing.yaml").find("missing.yaml"), std::string::npos);
-  const fs::path file = fs::temp_directory_path() / "tfm-device-file-test.yaml";
-  std::ofstream(file) << kDevice;
-  EXPECT_EQ(plan::load_device(file.string()).name, "mine");
-  fs::remove(file);
+  const test::TemporaryFolder folder;
+  EXPECT_EQ(plan::load_device(test::put(folder / "device.yaml", kDevice)).name, "mine");
 }
 
 }  // namespace
