@@ -74,40 +74,53 @@ std::vector<std::int32_t> shifted_left(const std::vector<std::int32_t>& labels,
   return out;
 }
 
-// The id of padding: the model's, else that of the config.json it came with, as T5's embedding has
-// no padding_idx, else `own`.
-std::int32_t padding_of(const std::string& dir, const config::ModelConfig& m, std::int32_t own) {
-  if (m.padding_idx >= 0) return static_cast<std::int32_t>(m.padding_idx);
+// The ids that begin targets and stand behind labels that are ignored: the model's, else those of
+// the config.json it came with, as T5's embedding has no padding_idx. A model that was trained here
+// from its start has those of its tokenizer, as its export would.
+struct TargetIds {
+  std::int64_t start, padding;
+};
+TargetIds target_ids(const std::string& path, const std::string& dir,
+                     const config::Config& config) {
+  const config::ModelConfig& m = config.model;
   const bool theirs = huggingface::is_huggingface(dir);
   const std::string file = dir + (theirs ? "/config.json" : "/manifest.json (extra)");
-  const huggingface::Json config =
+  const huggingface::Json original =
       theirs ? huggingface::read_config(dir)
              : io::parse_json(checkpoint::CheckpointReader(dir).manifest().extra, file)
-                   .value("config", huggingface::Json::object());
-  const std::int64_t id = huggingface::padding({config, file}, m.vocab_size, own);
-  if (id < 0)
-    throw Error(ExitCode::input, file +
-                                     ": pad_token_id is null, so that labels give no "
-                                     "decoder_input_ids; expected these in the batch");
-  return static_cast<std::int32_t>(id);
+                   .value("config", huggingface::Json());
+  TargetIds ids{m.decoder_start, 0};
+  if (ids.start < 0) {
+    if (!original.is_null())
+      throw Error(ExitCode::input, path +
+                                       ": tensor 'decoder_input_ids' is missing, and the model "
+                                       "has no decoder start token");
+    const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer);
+    const std::int32_t begin = data::sentence_ids(*tokenizer, -1).begin;
+    data::check_known(begin, m.vocab_size, "data.tokenizer");
+    const auto pad = tokenizer->special_ids().pad;
+    ids = {begin, pad && *pad < m.vocab_size ? *pad : -1};
+  }
+  if (m.padding_idx >= 0)
+    ids.padding = m.padding_idx;
+  else if (!original.is_null())
+    ids.padding = huggingface::padding({original, file}, m.vocab_size, 0);
+  if (ids.padding < 0)
+    throw Error(ExitCode::input,
+                (original.is_null()
+                     ? std::string("data.tokenizer has no padding id in the model's vocabulary")
+                     : file + ": pad_token_id is null") +
+                    ", so that labels give no decoder_input_ids; expected these in the batch");
+  return ids;
 }
 
-// transformers' decoder_input_ids: labels behind the start token, ignored ones as padding.
+// transformers' decoder_input_ids.
 std::vector<std::int32_t> shifted_right(const std::vector<std::int32_t>& labels,
-                                        std::int64_t length, const std::string& dir,
-                                        const config::Config& config) {
-  std::int64_t start = config.model.decoder_start;
-  std::int32_t padding = 0;
-  if (start < 0) {
-    const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer);
-    start = data::sentence_ids(*tokenizer, start).begin;
-    padding = tokenizer->special_ids().pad.value_or(padding);
-  }
-  padding = padding_of(dir, config.model, padding);
+                                        std::int64_t length, const TargetIds& ids) {
   std::vector<std::int32_t> out(labels.size());
   for (std::size_t i = 0; i < labels.size(); ++i)
-    out[i] = i % static_cast<std::size_t>(length) == 0 ? static_cast<std::int32_t>(start)
-             : labels[i - 1] == -100                   ? padding
+    out[i] = i % static_cast<std::size_t>(length) == 0 ? static_cast<std::int32_t>(ids.start)
+             : labels[i - 1] == -100                   ? static_cast<std::int32_t>(ids.padding)
                                                        : labels[i - 1];
   return out;
 }
@@ -203,16 +216,15 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
   std::string mask = "attention_mask";
   if (m.translates()) {
     const bool given = file.has("decoder_input_ids");
-    const bool has_start = m.decoder_start >= 0 || !huggingface::is_huggingface(dir);
-    if (!given && !(has_start && file.has("labels")))
-      throw Error(ExitCode::input, path + ": tensor 'decoder_input_ids' is missing" +
-                                       (has_start ? ", and there are no labels to derive it from"
-                                                  : ", and the model has no decoder start token"));
+    if (!given && !file.has("labels"))
+      throw Error(ExitCode::input, path +
+                                       ": tensor 'decoder_input_ids' is missing, and there are no "
+                                       "labels to derive it from");
     const std::int64_t length = file.size(given ? "decoder_input_ids" : "labels").second;
     b.shape = {.sequences = B, .length = length, .source_length = T};
-    b.fields[Field::ids] = given
-                               ? file.read("decoder_input_ids", B, length, m.vocab_size)
-                               : shifted_right(labels_of(file, B, length, m), length, dir, config);
+    b.fields[Field::ids] =
+        given ? file.read("decoder_input_ids", B, length, m.vocab_size)
+              : shifted_right(labels_of(file, B, length, m), length, target_ids(path, dir, config));
     mask = "decoder_attention_mask";
   }
   if (m.decodes() && file.has(mask)) {

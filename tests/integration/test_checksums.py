@@ -26,7 +26,8 @@ def run(program, *args, ranks=0, code=0):
     command = [str(BIN / program), *map(str, args)]
     if ranks > 0:
         command = [str(ROOT / "tests/mpirun.sh"), str(ranks), *command]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 

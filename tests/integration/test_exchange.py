@@ -29,7 +29,8 @@ def run(*command, ranks=0, code=0):
     command = [str(c) for c in command]
     if ranks > 0:
         command = [str(ROOT / "tests/mpirun.sh"), str(ranks), *command]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -617,6 +618,10 @@ def check_special_ids():
             batch = {"input_ids": int64s([2, 3], range(6)), "labels": int64s([2, 3], [5, -100, 6, 7, 8, -100])}
             one, other = (probed(f"{folder}_{name}", batch) for folder in ("special", "exported"))
             assert all(one[k] == other[k] for k in ("loss", "logits")), name
+        if name == "marian":
+            run(BIN / "tfm-train", "cfg.yaml", "model.vocab_size=258", "checkpoint.dir=smaller")
+            out = run(BIN / "tfm-probe", "smaller", "--batch", "batch.safetensors", "--out", "out.safetensors", code=3)
+            assert "no padding id in the model's vocabulary" in out, out
         if name in ("gpt2", "t5"):  # whose embeddings have no padding_idx in transformers
             run(BIN / "tfm-train", "cfg.yaml", "model.padding_idx=0", "checkpoint.dir=padding")
             refusal = run(BIN / "tfm-convert", "export", "padding", "refused", code=2)

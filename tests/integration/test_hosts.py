@@ -114,9 +114,12 @@ def check_the_doctor(hosts):
     """Names a slow link and a clock that is off, and neither where there is none. Hosts share the cores of this machine, so a link is expected
     to reach less than between machines."""
     expected = ("--bandwidth", "0.02", "--latency", "20000")
-    report = doctor(hosts, *expected, code=None)  # ranks that share cores may differ in speed
+    for _ in range(3):  # on a busy machine ranks that share cores differ in speed for a while
+        report = doctor(hosts, *expected, code=None)
+        if not any(f["check"] == "speed" and f["severity"] == "problem" for f in report["findings"]):
+            break
     assert [n["host"] for n in report["nodes"]] == hosts.names, report["nodes"]
-    assert not [f for f in report["findings"] if f["severity"] == "problem" and f["check"] != "speed"], report["findings"]
+    assert report["exit_code"] == 0 and not [f for f in report["findings"] if f["severity"] == "problem"], report["findings"]
     pairs = [(a, b) for a in range(len(hosts.names)) for b in range(a + 1, len(hosts.names))]
     assert [(link["from"], link["to"]) for link in report["links"]] == pairs, report["links"]
     assert all(link["bytes_per_second"] > 2e7 for link in report["links"]), report["links"]

@@ -23,7 +23,8 @@ eval: {every: 3, batches: 2}
 
 def train(*args, before=""):
     command = before + f'exec {BIN / "tfm-train"} cfg.yaml "$@"'
-    done = subprocess.run(["bash", "-c", command, "tfm-train", *args], capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(["bash", "-c", command, "tfm-train", *args], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, f"{args}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 

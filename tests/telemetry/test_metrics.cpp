@@ -307,13 +307,9 @@ TEST(MetricsServer, AnswersWhileOthersSendNothing) {
     EXPECT_EQ(::send(silent[i], "GET /metr", 9, 0), 9);  // and no more of it
   EXPECT_LT(Clock::now() - before, std::chrono::seconds(1));
   for (const char* target : {"/healthz", "/metrics"}) {
-    auto shortest = Clock::duration::max();  // of a few: the process may not run for a while
-    for (int i = 0; i < 3; ++i) {
-      const auto start = Clock::now();
-      EXPECT_NE(get(metrics_server->port(), target).find(" 200 "), std::string::npos);
-      shortest = std::min(shortest, Clock::now() - start);
-    }
-    EXPECT_LT(shortest, std::chrono::seconds(1)) << target;
+    const auto start = Clock::now();
+    EXPECT_NE(get(metrics_server->port(), target).find(" 200 "), std::string::npos);
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(1)) << target;
   }
   const auto start = Clock::now();
   metrics_server.reset();
