@@ -92,7 +92,7 @@ class Prometheus:
         except ConnectionError:
             return None
         except urllib.error.URLError as e:
-            if isinstance(e.reason, ConnectionError):
+            if isinstance(e.reason, ConnectionError) or getattr(e, "code", None) == 503:  # it starts
                 return None
             raise AssertionError(f"{query}: {e}") from e
 
