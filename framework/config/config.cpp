@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "config/fields.h"
+#include "config/run_name.h"
 
 namespace tfm::config {
 namespace {
@@ -129,6 +130,7 @@ bool read_init(const YamlNode& root, const ReadInitial& read_initial, Config& co
 struct Base {
   std::map<std::string, Mark> marks = {};  // of the values that `config` has
   Mark root;
+  std::string file = {};  // the name of a run may derive from it
   bool complete = false;  // no required key is missing
   bool check = true;
 };
@@ -138,6 +140,7 @@ void read_values(Config& config, const YamlNode& tree, Diagnostics& out, Base ba
   FieldReader reader(tree, out, all_keys(), key_aliases(), base.complete);
   reader.read(fields_of(config));
   fill_derived(config);
+  if (config.run.name.empty()) config.run.name = derived_run_name(config, base.file);
   for (const auto& [key, mark] : reader.marks()) base.marks[key] = mark;
   if (base.check)
     check_consistency(config, [&](const auto& keys, const std::string& message, const auto& help) {
@@ -152,8 +155,8 @@ void read_values(Config& config, const YamlNode& tree, Diagnostics& out, Base ba
   config.places = Places(out, std::move(base.marks), base.root);
 }
 
-// `read` adds the text to the diagnostics and says whether it can be parsed.
-Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
+// `read` adds the text of `file` to the diagnostics and says whether it can be parsed.
+Config build_config(const std::string& file, const std::function<bool(Diagnostics&, int&)>& read,
                     const std::vector<std::string>& overrides, const ReadInitial& read_initial) {
   Diagnostics out;
   int source = 0;
@@ -176,7 +179,7 @@ Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
     known = false;
     apply_preset(config.model, presets.front());
   }
-  read_values(config, *root, out, {.root = root->at, .check = known});
+  read_values(config, *root, out, {.root = root->at, .file = file, .check = known});
   return config;
 }
 
@@ -185,14 +188,14 @@ Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
 Config load_config(const std::string& path, const std::vector<std::string>& overrides,
                    const ReadInitial& read_initial) {
   return build_config(
-      [&](Diagnostics& out, int& source) { return read_yaml_file(path, out, source); }, overrides,
-      read_initial);
+      path, [&](Diagnostics& out, int& source) { return read_yaml_file(path, out, source); },
+      overrides, read_initial);
 }
 
 Config parse_config(const std::string& text, const std::string& name,
                     const std::vector<std::string>& overrides, const ReadInitial& read_initial) {
   return build_config(
-      [&](Diagnostics& out, int& source) { return source = out.add_file(name, text), true; },
+      name, [&](Diagnostics& out, int& source) { return source = out.add_file(name, text), true; },
       overrides, read_initial);
 }
 
@@ -203,7 +206,8 @@ Config with_overrides(const Config& config, const std::vector<std::string>& over
   YamlNode tree{.kind = Kind::map, .at = root};
   for (const std::string& argument : overrides) apply_override(argument, &tree, texts);
   read_init(tree, {}, changed, texts);
-  read_values(changed, tree, texts, {.marks = std::move(marks), .root = root, .complete = true});
+  read_values(changed, tree, texts,
+              {.marks = std::move(marks), .root = root, .file = name, .complete = true});
   return changed;
 }
 

@@ -28,6 +28,7 @@ struct Config {
   LossConfig loss;
   DataConfig data;
   EvalConfig eval;
+  RunConfig run;
   CheckpointConfig checkpoint;
   MetricsConfig metrics;
   Places places;  // where the values were written, for messages

@@ -17,6 +17,7 @@ void describe(ScheduleConfig& schedule, FieldVisitor& visitor);
 void describe(LossConfig& loss, FieldVisitor& visitor);
 void describe(DataConfig& data, FieldVisitor& visitor);
 void describe(EvalConfig& eval, FieldVisitor& visitor);
+void describe(RunConfig& run, FieldVisitor& visitor);
 void describe(CheckpointConfig& checkpoint, FieldVisitor& visitor);
 void describe(MetricsConfig& metrics, FieldVisitor& visitor);
 

@@ -1,4 +1,4 @@
-// Keys of `eval`, `checkpoint` and `metrics`.
+// Keys of `eval`, `run`, `checkpoint` and `metrics`.
 #include "config/field_kinds.h"
 #include "config/fields.h"
 
@@ -60,6 +60,15 @@ void describe(EvalConfig& e, FieldVisitor& v) {
                 e.stop->patience);
       },
       !e.stop);
+}
+
+void describe(RunConfig& r, FieldVisitor& v) {
+  v.value(with_word(text("name",
+                         "name of the run, which labels its metrics and reports; auto: the last "
+                         "telling folder of `checkpoint.dir`, else of `metrics.jsonl` "
+                         "(runs/gpt2/checkpoints: gpt2), else the configuration file's name"),
+                    "auto"),
+          r.name);
 }
 
 void describe(CheckpointConfig& c, FieldVisitor& v) {

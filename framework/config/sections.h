@@ -139,6 +139,10 @@ struct EvalConfig {
   bool translates() const { return has(Metric::bleu) || has(Metric::chrf); }
   bool operator==(const EvalConfig&) const = default;
 };
+struct RunConfig {
+  std::string name;  // empty: until the configuration is read, which derives it (run_name.h)
+  bool operator==(const RunConfig&) const = default;
+};
 struct CheckpointConfig {
   std::string dir;  // empty: no checkpoints
   std::int64_t every = 0;

@@ -4,6 +4,7 @@
 
 #include "config/fields.h"
 #include "config/rules.h"
+#include "config/run_name.h"
 #include "core/address.h"
 
 namespace tfm::config {
@@ -219,6 +220,15 @@ void check_recompute(const Config& c, const Report& report) {
          "");
 }
 
+void check_name(const Config& c, const Report& report) {
+  if (const std::string& name = c.run.name; name != as_run_name(name))
+    report({"run.name"},
+           "run.name " + quoted(name) +
+               " is not a valid name; expected at most 128 letters, digits and . _ - + = , "
+               "beginning with a letter, a digit or _",
+           "write " + as_run_name(name));
+}
+
 void check_metrics(const Config& c, const Report& report) {
   const EvalConfig& e = c.eval;
   if (e.translates() && c.data.validation && c.data.validation->type != SourceType::pairs)
@@ -287,6 +297,7 @@ void check_consistency(const Config& c, const Report& report) {
   check_data(c, report);
   check_schedule(c, report);
   check_parallel(c, report);
+  check_name(c, report);
   check_listen(c, report);
   check_device(c, report);
   check_recompute(c, report);

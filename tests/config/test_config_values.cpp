@@ -6,6 +6,7 @@
 #include <random>
 
 #include "config/admitted.h"
+#include "config/run_name.h"
 #include "support/config_fixture.h"
 
 namespace tfm {
@@ -142,6 +143,36 @@ TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
                                                .field = "body"};
     round_trip(c);
   }
+}
+
+TEST_F(ConfigValues, ARunHasTheNameOfItsFolder) {
+  const auto name = [&](const std::vector<std::string>& overrides) {
+    return load(kModel + kData, overrides).run.name;
+  };
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{}, "cfg"},  // the file's
+      {{"checkpoint.dir=runs/gpt2/checkpoints", "metrics.jsonl=logs/x/metrics.jsonl"}, "gpt2"},
+      {{"checkpoint.dir=runs/gpt2/checkpoints/"}, "gpt2"},
+      {{"checkpoint.dir=runs/gpt2"}, "gpt2"},
+      {{"checkpoint.dir=checkpoints", "metrics.jsonl=runs/x/logs/metrics.jsonl"}, "x"},
+      {{"checkpoint.dir=/tmp/../checkpoints"}, "cfg"},
+      {{"checkpoint.dir=none", "metrics.jsonl=metrics.jsonl"}, "cfg"},
+      {{"checkpoint.dir=runs/lr=1e-3,seed=2"}, "lr=1e-3,seed=2"},
+      {{"checkpoint.dir='runs/a b\"c/checkpoints'"}, "a_b_c"},
+      {{"checkpoint.dir=runs/-x"}, "_x"},
+      {{"checkpoint.dir=runs/\xC3\xA9"}, "\xC3\xA9"},
+      {{"checkpoint.dir=runs/gpt2", "run.name=mine"}, "mine"}};
+  for (const auto& [overrides, expected] : cases)
+    EXPECT_EQ(name(overrides), expected) << (overrides.empty() ? "" : overrides[0]);
+  const config::Config named = load(kModel + kData, {"checkpoint.dir=runs/gpt2"});
+  EXPECT_EQ(config::with_overrides(named, {"train.seed=1"}, "x.yaml").run.name, "gpt2");
+  EXPECT_EQ(config::parse_config(kModel + kData, "a/b.yaml", {}).run.name, "b");
+  for (const char* wrong : {"a/b", "..", "-x", "'a b'", "'a\"b'"})
+    EXPECT_NE(errors(kModel + kData, {std::string("run.name=") + wrong}).find("run.name"),
+              std::string::npos)
+        << wrong;
+  EXPECT_EQ(config::as_run_name(std::string(200, 'x')), std::string(128, 'x'));
+  EXPECT_EQ(config::as_run_name("a\xFF\n"), "a__");
 }
 
 TEST_F(ConfigValues, TheProjectsConfigurationsAreValid) {
