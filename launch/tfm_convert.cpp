@@ -102,8 +102,7 @@ int import(const std::string& from, const std::string& to) {
   const huggingface::HuggingFaceModel source(from);
   const StagedFolder staged(sidecars);
   source.keep_sidecars(staged.path());
-  if (!tokenizer::is_bytes(config.data.tokenizer))
-    config.data.tokenizer = sidecars + config.data.tokenizer.substr(from.size());
+  config.data.tokenizer = sidecars;
   const checkpoint::CheckpointInfo info{.step = 0,
                                         .seed = config.train.seed,
                                         .config = config::dump_config(config),

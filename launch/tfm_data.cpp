@@ -11,6 +11,7 @@
 #include "core/strings.h"
 #include "data/prepare.h"
 #include "data/source.h"
+#include "data/token_origin.h"
 #include "io/file.h"
 #include "launch/support/arguments.h"
 #include "launch/support/guarded.h"
@@ -28,6 +29,7 @@ constexpr const char* kHelp = R"(usage: tfm-data COMMAND [OPTIONS]
       Tokenizes text into a token file: llm.c's OUT.bin or Megatron's OUT.bin and OUT.idx. A .jsonl file holds one
       document per line, in the string field NAME (default: text); any other file is one document. Files may be
       compressed with gzip or Zstandard. --append-eod appends an end-of-document id (bytes: 257) to every document.
+      OUT.bin.json names the tokenizer, which training and verify compare with theirs.
   encode --tokenizer T [--special-tokens]
       Prints the ids of each line of standard input; --special-tokens also prints the special tokens that the
       tokenizer adds around a text, such as [CLS] and [SEP].
@@ -39,7 +41,8 @@ constexpr const char* kHelp = R"(usage: tfm-data COMMAND [OPTIONS]
       Prints the header and the first ids of a token file; with --seq-len also the number of samples of N + 1 tokens
       and of the unused tokens at the end.
   verify FILE [--tokenizer T]
-      Checks the whole file; with a tokenizer, also that every id is in its vocabulary (bytes: below 260).
+      Checks the whole file; with a tokenizer, also that every id is in its vocabulary (bytes: below 260), and that
+      no other tokenizer made it.
   --help, --version
 
   T is `bytes`, a tokenizer.json, a SentencePiece .model, or a directory with tokenizer.json, with MarianMT's
@@ -186,6 +189,8 @@ void info(const Arguments& a) {
             << "\nid type: " << data::name_of(i.type) << '\n';
   if (i.sequences)
     std::cout << "sequences: " << *i.sequences << "\ndocuments: " << *i.documents << '\n';
+  if (const auto origin = data::read_origin(file))
+    std::cout << "tokenizer: " << origin->tokenizer << '\n';
   if (a.has("--seq-len")) {
     const std::int64_t length =
         a.integer("--seq-len", 0, 1, std::numeric_limits<std::int64_t>::max());
@@ -209,6 +214,10 @@ std::int64_t limit_of_ids(const Arguments& a) {
 void verify(const Arguments& a) {
   const data::TokenFile file(files_of(a)[0]);
   const std::int32_t largest = data::check_all_ids(file, limit_of_ids(a));
+  if (a.has("--tokenizer")) {
+    const std::string spec = a.get("--tokenizer");
+    data::check_origin(file, *tokenizer::load_tokenizer(spec), spec);
+  }
   const std::size_t bytes =
       static_cast<std::size_t>(file.size() * data::bytes_of(file.info().type));
   std::cout << file.name() << ": ok, " << file.size() << " tokens, largest id " << largest

@@ -209,7 +209,7 @@ int run(int argc, char** argv) {
   else
     only_for(args, "encoder_decoder", {"--beam", "--length-penalty"});
   if (args.has("--tokenizer")) config.data.tokenizer = args.get("--tokenizer");
-  const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer);
+  const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer_or_bytes());
   const inference::TextFormat format = inference::text_format(dir, *tokenizer);
   if (rank_of_launch() == 0) {
     if (const std::string text = data::unused_ids(config, *tokenizer); !text.empty())

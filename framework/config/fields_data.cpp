@@ -96,11 +96,16 @@ void describe(SourceConfig& s, FieldVisitor& v) {
   v.value(flag("shuffle",
                "training data: shuffle the samples in every epoch, as a function of the seed"),
           s.shuffle);
-  v.value(option("documents",
-                 "tokens, text, mlm: joined: attention crosses document boundaries; separate: "
-                 "attention and labels stay within a document, which ends at the tokenizer's "
-                 "end-of-document id (`bytes`: 257); positions count over the whole sequence"),
-          s.documents);
+  v.value(
+      option("documents",
+             "tokens, text, mlm: joined: attention crosses document boundaries; separate: "
+             "attention and labels stay within a document, which ends at `document_end` and where "
+             "Megatron's index says so; positions count over the whole sequence"),
+      s.documents);
+  v.value(number("document_end", -1,
+                 "documents separate: the id that ends a document; -1: the tokenizer's "
+                 "end-of-document id (`bytes`: 257)"),
+          s.document_end);
   v.value(
       flag("next_sentence",
            "mlm: make sequences [CLS] A [SEP] B [SEP] from the two halves of a sample; half of the "
@@ -122,11 +127,16 @@ void describe(DataConfig& d, FieldVisitor& v) {
       },
       !d.validation);
   v.value(
-      text("tokenizer",
-           "`bytes`, a `tokenizer.json`, a SentencePiece `.model`, or a directory with "
-           "`tokenizer.json`, with MarianMT's "
-           "`source.spm`, `target.spm` and `vocab.json`, or with `vocab.json` and `merges.txt`; "
-           "unset beside `model.init`: the one there, if any"),
+      with_word(
+          text(
+              "tokenizer",
+              "`bytes`, a `tokenizer.json`, a SentencePiece `.model`, or a directory with "
+              "`tokenizer.json`, with MarianMT's "
+              "`source.spm`, `target.spm` and `vocab.json`, or with `vocab.json` and `merges.txt`; "
+              "auto: that of `model.init`, else `bytes`; what needs special ids of token files "
+              "that "
+              "`bytes` did not make has to name theirs"),
+          "auto"),
       d.tokenizer);
 }
 

@@ -110,8 +110,9 @@ struct SourceConfig {
   double mean_span_length = 0;  // span_corruption; likewise
   bool shuffle = false;
   Documents documents = Documents::joined;
-  bool next_sentence = false;  // mlm: pairs of sentences
-  std::string field = "text";  // of .jsonl lines
+  std::int64_t document_end = -1;  // -1: the tokenizer's
+  bool next_sentence = false;      // mlm: pairs of sentences
+  std::string field = "text";      // of .jsonl lines
   // Whether the objective corrupts tokens: masked language modeling and span corruption.
   bool hides() const { return type == SourceType::mlm || type == SourceType::span_corruption; }
   bool operator==(const SourceConfig&) const = default;
@@ -119,7 +120,9 @@ struct SourceConfig {
 struct DataConfig {
   SourceConfig train;
   std::optional<SourceConfig> validation;
-  std::string tokenizer = "bytes";
+  std::string tokenizer;  // empty: auto
+  // The one to load where none is named.
+  std::string tokenizer_or_bytes() const { return tokenizer.empty() ? "bytes" : tokenizer; }
   bool operator==(const DataConfig&) const = default;
 };
 struct StopConfig {

@@ -37,6 +37,13 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
   only(s.documents == Documents::separate,
        s.type == SourceType::tokens || s.type == SourceType::text || s.type == SourceType::mlm,
        section + ".documents", "types tokens, text and mlm");
+  only(s.document_end >= 0, s.documents == Documents::separate, section + ".document_end",
+       "documents separate");
+  if (s.document_end >= m.vocab_size)
+    report({section + ".document_end", "model.vocab_size"},
+           "document_end " + std::to_string(s.document_end) + " is outside model.vocab_size " +
+               std::to_string(m.vocab_size) + "; expected an id of the vocabulary",
+           "");
   only(s.next_sentence, s.type == SourceType::mlm, section + ".next_sentence", "type mlm");
   only(s.next_sentence && s.type == SourceType::mlm, m.next_sentence, section + ".next_sentence",
        "model.next_sentence true");
@@ -258,7 +265,7 @@ void check_data(const Config& c, const Report& report) {
   const auto reads_text = [&](const SourceConfig& s) { return s.type == SourceType::text; };
   const bool tokenizes =
       reads_text(c.data.train) || (c.data.validation && reads_text(*c.data.validation));
-  if (tokenizes && c.data.tokenizer == "bytes" && m.vocab_size < 256)
+  if (tokenizes && c.data.tokenizer_or_bytes() == "bytes" && m.vocab_size < 256)
     report({"model.vocab_size", "data.tokenizer"},
            "vocab_size " + std::to_string(m.vocab_size) +
                " is too small for the bytes tokenizer, whose ids are 0 to 255; expected >= 256",

@@ -34,7 +34,7 @@ MaskedLm::MaskedLm(const Source& source, Sampler sampler, const tokenizer::Token
                    std::int64_t global_batch, const Options& options, bool endless)
     : source_(source),
       sampler_(sampler),
-      text_(source, sampler, global_batch, endless, options.document_end),
+      text_(source, sampler, global_batch, endless, options.documents),
       options_(options),
       global_batch_(global_batch) {
   check_tokenizer(tokenizer, options.vocab_size, options.next_sentence);

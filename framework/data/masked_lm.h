@@ -22,7 +22,7 @@ class MaskedLm final : public Dataset {
     double probability = 0;
     std::uint64_t seed = 0;
     // As NextToken's. [CLS] belongs to the first document, the last [SEP] to the last one.
-    std::optional<std::int32_t> document_end;
+    DocumentEnds documents;
     bool next_sentence = false;
   };
   // `source` has seq_len = length - specials() and must outlive this. Error(usage) for a tokenizer

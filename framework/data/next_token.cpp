@@ -7,12 +7,12 @@
 namespace tfm::data {
 
 NextToken::NextToken(const Source& source, Sampler sampler, std::int64_t global_batch, bool endless,
-                     std::optional<std::int32_t> document_end)
+                     DocumentEnds documents)
     : source_(source),
       sampler_(sampler),
       global_batch_(global_batch),
       endless_(endless),
-      document_end_(document_end) {
+      documents_(documents) {
   TFM_CHECK(global_batch > 0, "a batch needs at least one sequence");
   TFM_CHECK(sampler.samples() == source.samples(), "the sampler was made for another source");
 }
@@ -36,15 +36,19 @@ void NextToken::fill(std::int64_t index, std::int64_t first, std::int64_t count,
             "count * seq_len ids");
   const auto mask = fields.find(Field::mask);
   std::vector<std::int32_t> sample(static_cast<std::size_t>(t) + 1);
+  std::vector<std::int64_t> starts;
   for (std::int64_t i = 0; i < count; ++i) {
-    source_.read(sampler_.sample(index * global_batch_ + first + i), sample);
+    source_.read(sampler_.sample(index * global_batch_ + first + i), sample,
+                 documents_.separate ? &starts : nullptr);
     std::copy_n(sample.begin(), t, ids.begin() + i * t);
     std::copy_n(sample.begin() + 1, t, labels.begin() + i * t);
     std::int32_t document = 0;
     for (std::int64_t k = 0; k < t; ++k) {
       const auto at = static_cast<std::size_t>(i * t + k);
       if (mask != fields.end()) mask->second[at] = document;
-      if (ids[at] == document_end_) labels[at] = -1, ++document;
+      const bool ends = documents_.separate &&
+                        (ids[at] == documents_.id || std::ranges::binary_search(starts, k + 1));
+      if (ends) labels[at] = -1, ++document;
     }
   }
 }

@@ -8,14 +8,20 @@
 
 namespace tfm::data {
 
-// Batch i is positions [i * global_batch, (i + 1) * global_batch) of the sampler. `document_end`:
-// the id that ends a document, to which it belongs. With it, `mask` numbers the documents of a
-// sequence from 0, and the first id of a document is no label.
+// How the documents of a sequence are kept apart: `mask` numbers them from 0, and the first id of
+// a document is no label.
+struct DocumentEnds {
+  bool separate = false;
+  // The id that ends a document, to which it belongs; beside it, documents end where a file says.
+  std::optional<std::int32_t> id;
+};
+
+// Batch i is positions [i * global_batch, (i + 1) * global_batch) of the sampler.
 class NextToken final : public Dataset {
  public:
   // `source` must outlive this. `endless`: for training.
   NextToken(const Source& source, Sampler sampler, std::int64_t global_batch, bool endless,
-            std::optional<std::int32_t> document_end = std::nullopt);
+            DocumentEnds documents = {});
   GlobalBatch batch(std::int64_t index) const override;
   std::int64_t batches() const override;
   void fill(std::int64_t index, std::int64_t first, std::int64_t count,
@@ -26,7 +32,7 @@ class NextToken final : public Dataset {
   Sampler sampler_;
   std::int64_t global_batch_;
   bool endless_;
-  std::optional<std::int32_t> document_end_;
+  DocumentEnds documents_;
 };
 
 }  // namespace tfm::data

@@ -5,6 +5,8 @@
 #include "core/error.h"
 #include "core/task.h"
 #include "data/encode_file.h"
+#include "data/token_origin.h"
+#include "io/file.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tfm::data {
@@ -40,7 +42,13 @@ Prepared prepare_tokens(const PrepareOptions& options) {
     throw Error(ExitCode::input, options.inputs.front() +
                                      (options.inputs.size() > 1 ? " and the other inputs" : "") +
                                      ": the input has no text; expected at least one document");
+  io::remove_file(origin_path(options.output));  // of what was there before
   writer->publish();
+  write_origin(options.output, {.tokenizer = options.tokenizer,
+                                .fingerprint = fingerprint(*tokenizer),
+                                .tokens = result.tokens,
+                                .documents = result.documents,
+                                .document_end = end});
   return result;
 }
 

@@ -7,28 +7,13 @@
 #include "data/batch_shapes.h"
 #include "data/masked_lm.h"
 #include "data/span_corruption.h"
+#include "data/token_origin.h"
 #include "io/glob.h"
 #include "io/text_stream.h"
 #include "text/documents.h"
 
 namespace tfm::data {
 namespace {
-
-// The token that ends a document where documents are kept apart; none where they are concatenated.
-std::optional<std::int32_t> document_end(const config::Config& config,
-                                         const config::SourceConfig& c,
-                                         const tokenizer::Tokenizer& tokenizer) {
-  if (c.documents != config::Documents::separate) return std::nullopt;
-  const auto end = tokenizer.document_end();
-  if (!end)
-    throw Error(
-        ExitCode::usage,
-        "documents is separate, but data.tokenizer " + config.data.tokenizer +
-            " has no end-of-document token; expected " +
-            "a vocabulary with <|endoftext|>, <|end_of_text|>, </s>, [SEP] or <eos>, or documents "
-            "joined");
-  return end;
-}
 
 // A pattern that matches no file counts as a name; check_files() reports it.
 std::vector<std::string> files_of(const config::SourcePath& p) {
@@ -46,6 +31,37 @@ bool names_tokens(const config::SourcePath& p) {
 bool holds_tokens(const config::SourceConfig& c) {
   return c.type == config::SourceType::tokens ||
          (c.hides() && std::ranges::all_of(c.paths, names_tokens));
+}
+
+// Whether each file says itself where documents begin.
+bool all_know_documents(const config::SourceConfig& c) {
+  const auto knows = [](const std::string& file) {
+    try {
+      return TokenFile(file).knows_documents();
+    } catch (const Error&) {
+      return true;  // check_files() reports it
+    }
+  };
+  return holds_tokens(c) && std::ranges::all_of(c.paths, [&](const config::SourcePath& p) {
+           return std::ranges::all_of(files_of(p), knows);
+         });
+}
+
+// How documents are kept apart, if they are.
+DocumentEnds document_ends(const config::Config& config, const config::SourceConfig& c,
+                           const tokenizer::Tokenizer& tokenizer) {
+  if (c.documents != config::Documents::separate) return {};
+  if (c.document_end >= 0) return {true, static_cast<std::int32_t>(c.document_end)};
+  // Without a name, the special ids are not those of the files.
+  if (config.data.tokenizer.empty() && all_know_documents(c)) return {true, std::nullopt};
+  const auto end = tokenizer.document_end();
+  if (!end && !all_know_documents(c))
+    throw Error(ExitCode::usage,
+                "documents is separate, but data.tokenizer " + config.data.tokenizer_or_bytes() +
+                    " has no end-of-document token; expected " +
+                    "a vocabulary with <|endoftext|>, <|end_of_text|>, </s>, [SEP] or <eos>, "
+                    "document_end, or documents joined");
+  return {true, end};
 }
 
 SourceSpec source_spec(const config::SourceConfig& c, std::optional<std::int32_t> document_end) {
@@ -116,6 +132,39 @@ std::string path_key(const config::SourceConfig& c, const std::string& section) 
   return section + (c.paths.empty() ? ".source" : ".path");
 }
 
+// What a source needs of a tokenizer besides the ids in its token files; empty: nothing.
+std::string special_use(const config::SourceConfig& c) {
+  if (c.type == config::SourceType::mlm) return "type mlm needs the mask token";
+  if (c.type == config::SourceType::span_corruption)
+    return "type span_corruption needs the sentinel tokens";
+  if (c.documents == config::Documents::separate && c.document_end < 0 && !all_know_documents(c))
+    return "documents: separate needs the id that ends a document";
+  return "";
+}
+
+// Refuses special ids of `bytes` for token files that another tokenizer may have made, and a
+// tokenizer that is known to be another.
+void check_special_ids(const config::Config& config, const config::SourceConfig& c,
+                       const tokenizer::Tokenizer& tokenizer) {
+  if (!holds_tokens(c)) return;
+  const std::string use = special_use(c);
+  for (const config::SourcePath& p : c.paths)
+    for (const std::string& path : files_of(p)) {
+      const TokenFile file(path);
+      if (!config.data.tokenizer.empty()) {
+        check_origin(file, tokenizer, config.data.tokenizer);
+        continue;
+      }
+      const auto origin = use.empty() ? std::nullopt : read_origin(file);
+      if (use.empty() || (origin && origin->fingerprint == fingerprint(tokenizer))) continue;
+      throw Error(ExitCode::usage,
+                  use + ", and data.tokenizer does not say which tokenizer made the ids of " +
+                      file.name() + "; set data.tokenizer" +
+                      (origin ? ", which was " + origin->tokenizer : " to it") +
+                      (c.type == config::SourceType::tokens ? ", or set document_end" : ""));
+    }
+}
+
 // Whether the tokenizer has the ids that an objective needs, within the vocabulary.
 void check_tokenizer(const config::Config& config, const config::SourceConfig& c,
                      const tokenizer::Tokenizer& tokenizer) {
@@ -123,17 +172,17 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
   const bool encodes = !holds_tokens(c);
   const std::int64_t ids = std::max(tokenizer.vocab_size(), tokenizer.target().vocab_size());
   if (encodes && ids > vocabulary)
-    throw Error(ExitCode::input, config.data.tokenizer + ": the tokenizer has ids up to " +
-                                     std::to_string(ids - 1) + ", but model.vocab_size is " +
-                                     std::to_string(vocabulary) + "; expected at least " +
-                                     std::to_string(ids));
-  const auto end = document_end(config, c, tokenizer);
+    throw Error(ExitCode::input, config.data.tokenizer_or_bytes() +
+                                     ": the tokenizer has ids up to " + std::to_string(ids - 1) +
+                                     ", but model.vocab_size is " + std::to_string(vocabulary) +
+                                     "; expected at least " + std::to_string(ids));
+  const auto end = document_ends(config, c, tokenizer).id;
   if (end && *end >= vocabulary && ids_end_documents(c))
-    throw Error(ExitCode::usage, "documents is separate, but the end-of-document id " +
-                                     std::to_string(*end) + " of data.tokenizer " +
-                                     config.data.tokenizer + " is outside model.vocab_size " +
-                                     std::to_string(vocabulary) + "; expected at least " +
-                                     std::to_string(*end + 1) + ", or documents joined");
+    throw Error(ExitCode::usage,
+                "documents is separate, but the end-of-document id " + std::to_string(*end) +
+                    " of data.tokenizer " + config.data.tokenizer_or_bytes() +
+                    " is outside model.vocab_size " + std::to_string(vocabulary) +
+                    "; expected at least " + std::to_string(*end + 1) + ", or documents joined");
   if (c.type == config::SourceType::mlm)
     MaskedLm::check_tokenizer(tokenizer, vocabulary, c.next_sentence);
   if (c.type == config::SourceType::span_corruption)
@@ -147,7 +196,7 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
 
 std::unique_ptr<tokenizer::Tokenizer> load_tokenizer(const config::Config& config) {
   try {
-    return tokenizer::load_tokenizer(config.data.tokenizer);
+    return tokenizer::load_tokenizer(config.data.tokenizer_or_bytes());
   } catch (const Error& e) {
     if (config.model.random_init() || !config.data.tokenizer.starts_with(config.model.init)) throw;
     throw Error(e.code(),
@@ -173,6 +222,7 @@ void check_files(const config::Config& config, const config::SourceConfig& c,
     });
   if (!tokenizer || !opened || !tokens) return;
   problems.collect(path_key(c, section), [&] {
+    check_special_ids(config, c, *tokenizer);
     const auto source =
         open_source(source_spec(c, std::nullopt), *tokenizer, sample_length(config, c, *tokenizer));
     source->check_ids(config.model.vocab_size);
@@ -230,8 +280,8 @@ std::string unused_ids(const config::Config& config, const tokenizer::Tokenizer&
   const std::int64_t ids = std::max(tokenizer.vocab_size(), tokenizer.target().vocab_size()),
                      vocabulary = config.model.vocab_size;
   if (2 * ids >= vocabulary) return "";
-  return "the tokenizer " + config.data.tokenizer + " makes " + std::to_string(ids) + " of the " +
-         std::to_string(vocabulary) +
+  return "the tokenizer " + config.data.tokenizer_or_bytes() + " makes " + std::to_string(ids) +
+         " of the " + std::to_string(vocabulary) +
          " ids that the model has; set data.tokenizer if that is not the model's";
 }
 
@@ -257,23 +307,31 @@ std::unique_ptr<Dataset> RunData::open(const config::Config& config, const confi
     return pairs;
   }
   const SpanLengths spans = spans_of(config, c);
-  const auto end = document_end(config, c, *tokenizer);
+  check_special_ids(config, c, *tokenizer);
+  const DocumentEnds ends = document_ends(config, c, *tokenizer);
   sources.push_back(
-      open_source(source_spec(c, end), *tokenizer, sample_length(config, c, *tokenizer)));
+      open_source(source_spec(c, ends.id), *tokenizer, sample_length(config, c, *tokenizer)));
   Source& source = *sources.back();
   source.check_ids(vocabulary);
   if (const std::string text = source.left_out(); !text.empty()) notes.push_back(key + text);
+  if (const std::string file =
+          ends.separate && holds_tokens(c) ? source.without_documents(ends.id) : "";
+      !file.empty())
+    notes.push_back(
+        "warning: " + key + "documents is separate, but nothing ends a document in " + file +
+        (ends.id ? ": no id " + std::to_string(*ends.id) + " is among its first ids" : "") +
+        "; attention and labels cross its documents");
   if (endless) tokens = source.tokens();
   const Sampler sampler(source.samples(), endless && c.shuffle, seed);
   if (c.type == config::SourceType::mlm)
     return std::make_unique<MaskedLm>(
         source, sampler, *tokenizer, batch,
-        MaskedLm::Options{length, vocabulary, c.mask_probability, seed, end, c.next_sentence},
+        MaskedLm::Options{length, vocabulary, c.mask_probability, seed, ends, c.next_sentence},
         endless);
   if (c.type == config::SourceType::span_corruption)
     return std::make_unique<SpanCorruption>(source, sampler, *tokenizer, batch, spans, vocabulary,
                                             seed, endless, config.model.decoder_start);
-  return std::make_unique<NextToken>(source, sampler, batch, endless, end);
+  return std::make_unique<NextToken>(source, sampler, batch, endless, ends);
 }
 
 RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(config)) {

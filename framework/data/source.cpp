@@ -13,6 +13,7 @@ namespace tfm::data {
 namespace {
 
 constexpr std::int64_t block = 1000;
+constexpr std::int64_t kSearched = 1 << 20;  // first ids of a file, for one that ends a document
 
 std::unique_ptr<TokenStream> encode_stream(const std::string& path, const SourceSpec& spec,
                                            const tokenizer::Tokenizer& tokenizer) {
@@ -136,27 +137,34 @@ void Source::deal(const std::vector<double>& weights) {
   }
 }
 
-void Source::read(std::int64_t sample, std::span<std::int32_t> out) const {
+void Source::read(std::int64_t sample, std::span<std::int32_t> out,
+                  std::vector<std::int64_t>* starts) const {
   TFM_CHECK(sample >= 0 && sample < samples_, "no sample " + std::to_string(sample));
   TFM_CHECK(static_cast<std::int64_t>(out.size()) == seq_len_ + 1, "a sample has seq_len + 1 ids");
   if (!dealt_.empty()) {
     const std::int32_t k = dealt_[sample % block];
     return read(places_[k],
-                (sample / block * count_[k] + nth_[sample % block]) % places_[k].samples(), out);
+                (sample / block * count_[k] + nth_[sample % block]) % places_[k].samples(), out,
+                starts);
   }
   for (const SampleIndex& place : places_) {
-    if (sample < place.samples()) return read(place, sample, out);
+    if (sample < place.samples()) return read(place, sample, out, starts);
     sample -= place.samples();
   }
 }
 
-void Source::read(const SampleIndex& place, std::int64_t sample,
-                  std::span<std::int32_t> out) const {
+void Source::read(const SampleIndex& place, std::int64_t sample, std::span<std::int32_t> out,
+                  std::vector<std::int64_t>* starts) const {
   const auto after = std::upper_bound(place.first.begin(), place.first.end(), sample);
   const std::size_t i = static_cast<std::size_t>(after - place.first.begin()) - 1;
   const TokenStream& stream = *place.group.streams[i];
   const std::int64_t begin = (sample - place.first[i]) * seq_len_;
   stream.read(begin, out);
+  if (starts) {
+    starts->clear();
+    stream.document_starts(begin, begin + std::ssize(out), *starts);
+    for (std::int64_t& start : *starts) start -= begin;
+  }
   const auto largest = std::max_element(out.begin(), out.end());
   if (*largest >= vocab_size_)
     throw Error(ExitCode::input,
@@ -174,6 +182,19 @@ void Source::check_ids(std::int64_t vocab_size) {
         throw Error(ExitCode::input,
                     stream->name() + ": the tokenizer has id " + std::to_string(*largest) +
                         "; expected ids below model.vocab_size " + std::to_string(vocab_size));
+}
+
+std::string Source::without_documents(std::optional<std::int32_t> end) const {
+  const auto ends = [&](const TokenStream& stream) {
+    if (stream.knows_documents()) return true;
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(stream.size(), kSearched)));
+    stream.read(0, ids);
+    return end && std::ranges::find(ids, *end) != ids.end();
+  };
+  for (const SampleIndex& place : places_)
+    for (const auto& stream : place.group.streams)
+      if (!ends(*stream)) return stream->name();
+  return "";
 }
 
 std::unique_ptr<Source> open_source(const SourceSpec& spec, const tokenizer::Tokenizer& tokenizer,

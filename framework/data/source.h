@@ -58,9 +58,15 @@ class Source {
   // The tokens that no sample contains, for the log; empty if there are none.
   std::string left_out() const;
 
-  // `out`: seq_len + 1 ids. Thread-safe. Error(input), naming file and token, for an id that does
+  // `out`: seq_len + 1 ids. `starts`, unless null: the places among them at which the file says
+  // that a document begins. Thread-safe. Error(input), naming file and token, for an id that does
   // not pass check_ids().
-  void read(std::int64_t sample, std::span<std::int32_t> out) const;
+  void read(std::int64_t sample, std::span<std::int32_t> out,
+            std::vector<std::int64_t>* starts = nullptr) const;
+
+  // The name of the first file of which nothing is known to end a document: neither the file
+  // itself nor id `end` among its first ids; empty if there is none.
+  std::string without_documents(std::optional<std::int32_t> end) const;
 
   // Makes an id of vocab_size or more an error: at once for text, which is in memory; for files
   // when it is read.
@@ -73,7 +79,8 @@ class Source {
     std::int64_t samples() const { return first.back(); }
   };
   void deal(const std::vector<double>& weights);
-  void read(const SampleIndex& place, std::int64_t sample, std::span<std::int32_t> out) const;
+  void read(const SampleIndex& place, std::int64_t sample, std::span<std::int32_t> out,
+            std::vector<std::int64_t>* starts) const;
 
   std::vector<SampleIndex> places_;
   // By position in a block: its path and its place j. By path: c_k. Empty if not weighted.

@@ -150,7 +150,7 @@ void TokenFile::open_llmc() {
 }
 
 void TokenFile::open_megatron(const std::string& index_path) {
-  const io::MappedFile index(index_path);
+  const io::MappedFile& index = index_.emplace(index_path);
   const std::byte* at = index.bytes().data();
   const std::int64_t size = static_cast<std::int64_t>(index.bytes().size());
   if (size < megatron_header_bytes)
@@ -214,6 +214,33 @@ void TokenFile::open_megatron(const std::string& index_path) {
     previous = boundary;
   }
   info_ = {"Megatron", type, end / width, 0, n, fitting - 1};
+}
+
+std::int64_t TokenFile::document_start(std::int64_t document) const {
+  const std::byte* at = index_->bytes().data() + megatron_header_bytes;
+  const std::int64_t n = *info_.sequences,
+                     sequence = load<std::int64_t>(at + 12 * n + 8 * document);
+  return sequence == n ? info_.tokens
+                       : load<std::int64_t>(at + 4 * n + 8 * sequence) / bytes_of(info_.type);
+}
+
+void TokenFile::document_starts(std::int64_t begin, std::int64_t end,
+                                std::vector<std::int64_t>& out) const {
+  if (!knows_documents()) return;
+  const std::int64_t documents = *info_.documents;
+  std::int64_t first = 0;  // by halving: the first document that does not start before `begin`
+  for (std::int64_t left = documents; left > 0;) {
+    const std::int64_t half = left / 2;
+    if (document_start(first + half) < begin)
+      first += half + 1, left -= half + 1;
+    else
+      left = half;
+  }
+  for (; first < documents; ++first) {
+    const std::int64_t start = document_start(first);
+    if (start >= end) return;
+    if (out.empty() || out.back() != start) out.push_back(start);  // empty documents
+  }
 }
 
 void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out) const {

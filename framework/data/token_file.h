@@ -32,6 +32,10 @@ class TokenStream {
   virtual std::optional<std::int32_t> largest_id() const {
     return std::nullopt;
   }  // where it is known without reading
+  // Whether the file itself says where documents begin, as Megatron's index does.
+  virtual bool knows_documents() const { return false; }
+  // Appends the positions in [begin, end) at which it says so, in order.
+  virtual void document_starts(std::int64_t, std::int64_t, std::vector<std::int64_t>&) const {}
   const std::string& name() const { return name_; }
 
  private:
@@ -73,6 +77,9 @@ class TokenFile final : public TokenStream {
   explicit TokenFile(const std::string& path);
   std::int64_t size() const override { return info_.tokens; }
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+  bool knows_documents() const override { return info_.documents.value_or(0) > 1; }
+  void document_starts(std::int64_t begin, std::int64_t end,
+                       std::vector<std::int64_t>& out) const override;
   const TokenFileInfo& info() const { return info_; }
   const std::byte* ids() const {
     return file_.bytes().data() + info_.header_bytes;
@@ -81,8 +88,10 @@ class TokenFile final : public TokenStream {
  private:
   void open_llmc();
   void open_megatron(const std::string& index_path);
+  std::int64_t document_start(std::int64_t document) const;  // of Megatron's index
 
   io::MappedFile file_;
+  std::optional<io::MappedFile> index_;  // Megatron
   TokenFileInfo info_;
 };
 

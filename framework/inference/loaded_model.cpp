@@ -26,11 +26,7 @@ config::Config huggingface_run(const std::string& dir) {
                       : c.model.encodes()  ? config::SourceType::mlm
                                            : config::SourceType::tokens;
   c.data.train.paths = {{"unknown", 1}};
-  // The last one cannot be read: whoever needs the tokenizer is told so.
-  for (const char* file :
-       {"tokenizer.json", "vocab.json", "spiece.model", "tokenizer.model", "vocab.txt"})
-    if (tokenizer::is_bytes(c.data.tokenizer) && std::filesystem::exists(dir + "/" + file))
-      c.data.tokenizer = std::string(file) == "vocab.json" ? dir : dir + "/" + file;
+  c.data.tokenizer = dir;  // whoever needs one is told where there is none
   return c;
 }
 
@@ -85,7 +81,7 @@ namespace {
 std::string find_tokenizer(const std::string& step_dir, const std::string& directory,
                            const std::string& spec) {
   namespace fs = std::filesystem;
-  if (tokenizer::is_bytes(spec)) return spec;
+  if (spec.empty() || tokenizer::is_bytes(spec)) return "bytes";
   std::error_code none;
   const fs::path written = fs::path(directory) / spec;  // `spec` itself if that is absolute
   if (fs::exists(written, none))

@@ -11,7 +11,9 @@
 namespace tfm::inference {
 
 std::string directory_of(const std::string& tokenizer) {
-  if (tokenizer::is_bytes(tokenizer) || std::filesystem::path(tokenizer).is_absolute()) return {};
+  if (tokenizer.empty() || tokenizer::is_bytes(tokenizer) ||
+      std::filesystem::path(tokenizer).is_absolute())
+    return {};
   std::error_code gone;
   return std::filesystem::current_path(gone).string();
 }

@@ -95,7 +95,7 @@ TargetIds target_ids(const std::string& path, const std::string& dir,
       throw Error(ExitCode::input, path +
                                        ": tensor 'decoder_input_ids' is missing, and the model "
                                        "has no decoder start token");
-    const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer);
+    const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer_or_bytes());
     const std::int32_t begin = data::sentence_ids(*tokenizer, -1).begin;
     data::check_known(begin, m.vocab_size, "data.tokenizer");
     const auto pad = tokenizer->special_ids().pad;

@@ -168,6 +168,55 @@ TEST(Source, WeightsShareEveryBlock) {
   for (std::int32_t i = 0; i < 300; ++i) ASSERT_EQ(seen[1000000 + i], i < 200 ? 2 : 1);
 }
 
+// Whatever the weights and sizes: places of a block within one of the share, at least one each, and
+// an epoch that shows every sample in the fewest blocks.
+TEST(Source, SharesOfRandomMixtures) {
+  std::mt19937 random(7);
+  const auto uniform = [&] { return static_cast<double>(random() % 100000 + 1) / 100000; };
+  int gave_way = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    const std::size_t n = 1 + random() % 7;
+    std::vector<std::pair<std::int32_t, double>> sizes;
+    double total = 0;
+    for (std::size_t k = 0; k < n; ++k) {
+      const double weight = random() % 2 ? uniform() : std::pow(uniform(), 6) * 1e-3;
+      sizes.emplace_back(static_cast<std::int32_t>(2 + random() % 900), weight);
+      total += weight;
+    }
+    const data::Source s = source_of(sizes, 1, true);
+    ASSERT_EQ(s.samples() % 1000, 0);
+    std::map<std::int32_t, std::int64_t> seen;
+    std::vector<std::int64_t> count(n);
+    for (std::int64_t i = 0; i < s.samples(); ++i) {
+      const std::int32_t id = sample_of(s, i)[0];
+      ++seen[id];
+      if (i < 1000) ++count[static_cast<std::size_t>(id / 1000000)];
+      ASSERT_EQ(id / 1000000, sample_of(s, i % 1000)[0] / 1000000) << "blocks are alike";
+    }
+    std::int64_t blocks = 0, small = 0;
+    for (const auto& [size, weight] : sizes) small += weight / total < 1e-3;
+    for (std::size_t k = 0; k < n; ++k) {
+      const auto& [size, weight] = sizes[k];
+      const double share = 1000 * weight / total, places = static_cast<double>(count[k]);
+      EXPECT_GE(places, 1);
+      // Those of less than a place are raised to one, which the others give up.
+      EXPECT_LT(places, share + 1 + 1e-9);
+      EXPECT_GT(places, share - 1 - static_cast<double>(small) - 1e-9);
+      blocks = std::max(blocks, (size - 1 + count[k] - 1) / count[k]);
+      std::int64_t fewest = s.samples(), most = 0;
+      for (std::int32_t i = 0; i < size - 1; ++i) {
+        const std::int64_t times = seen[static_cast<std::int32_t>(k) * 1000000 + i];
+        fewest = std::min(fewest, times), most = std::max(most, times);
+      }
+      EXPECT_GE(fewest, 1);
+      EXPECT_LE(most - fewest, 1) << "a path repeats as a whole";
+    }
+    EXPECT_EQ(s.samples(), blocks * 1000);
+    gave_way += small > 0;
+  }
+  EXPECT_GT(gave_way, 10);
+}
+
 TEST(Source, EqualWeightsAreSharesToo) {
   for (const double weight : {1.0, 0.25}) {
     const data::Source s = source_of({{1501, weight}, {301, weight}}, 1, true);
@@ -471,7 +520,7 @@ TEST(Prepare, MakesWhatTheTextSourceReads) {
   EXPECT_EQ(all_of(data::TokenFile(folder / "b.bin")), (Ids{'h', 'i', 257}));
   options.inputs = {folder / "s.txt", folder / "missing.txt"};
   expect_error(ExitCode::input, {"missing.txt"}, [&] { data::prepare_tokens(options); });
-  EXPECT_EQ(folder.files(), 3u + 4);  // no temporary file is left
+  EXPECT_EQ(folder.files(), 3u + 4 + 3);  // with what says whose ids they are; no temporary file
   EXPECT_EQ(all_of(data::TokenFile(folder / "b.bin")).size(), 3u);
 }
 

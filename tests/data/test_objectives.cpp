@@ -2,6 +2,8 @@
 // nothing but seed and index.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <random>
 #include <set>
 
 #include "data/masked_lm.h"
@@ -189,7 +191,7 @@ data::Source stream_of_ids(std::int32_t n, std::int64_t seq_len) {
 TEST(Documents, AreNumberedAndTheirFirstIdIsNoLabel) {
   const data::Source s = stream_of_ids(13, 6);
   const std::map<Field, std::int64_t> widths{{Field::ids, 6}, {Field::labels, 6}, {Field::mask, 6}};
-  const data::NextToken separate(s, data::Sampler(2, false, 0), 2, true, 3),
+  const data::NextToken separate(s, data::Sampler(2, false, 0), 2, true, {true, 3}),
       joined(s, data::Sampler(2, false, 0), 2, true);
   const Read a(separate, 0, 0, 2, widths), b(joined, 0, 0, 2, widths);
   EXPECT_EQ(a[Field::ids], counting(12));
@@ -205,8 +207,8 @@ TEST(Documents, OfMaskedLmTakeTheSpecialsWithThem) {
   const data::Source s = stream_of_ids(13, 6);
   const std::map<Field, std::int64_t> widths{{Field::ids, 8}, {Field::labels, 8}, {Field::mask, 8}};
   for (const std::int32_t end : {3, 5}) {
-    const data::MaskedLm batcher(s, data::Sampler(2, false, 0), *bert, 2, {8, 1000, 0.15, 5, end},
-                                 true);
+    const data::MaskedLm batcher(s, data::Sampler(2, false, 0), *bert, 2,
+                                 {8, 1000, 0.15, 5, {true, end}}, true);
     EXPECT_EQ(Read(batcher, 0, 0, 1, widths)[Field::mask],
               end == 3 ? (Ids{0, 0, 0, 0, 0, 1, 1, 1}) : Ids(8, 0));
   }
@@ -243,6 +245,134 @@ TEST(Documents, OfJsonLinesEndWithAnId) {
                [&] { data(fixtures + "letters.json"); });
 }
 
+// A run on token files with ids up to 299; `data` is what stands beside train.
+config::Config run_on(const std::string& family, const std::string& train,
+                      const std::string& data) {
+  return config::parse_config(
+      "model: {family: " + family +
+          ", vocab_size: 1000, d_model: 8, n_layers: 1, n_heads: 1, position: relative}\n"
+          "train: {seq_len: 10, global_batch_size: 3}\ndata: {train: {" +
+          train + "}" + (data.empty() ? "" : ", " + data) + "}\n",
+      "test", {});
+}
+
+TEST(Documents, EndWhereMegatronsIndexSaysSo) {
+  const TemporaryFolder folder;
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 20; ++trial) {
+    std::vector<Ids> documents(2 + random() % 30);
+    Ids ids, first_of;  // first_of: by position, the number of its document
+    for (std::size_t d = 0; d < documents.size(); ++d) {
+      documents[d] = counting(static_cast<std::int32_t>(1 + random() % 9), static_cast<int>(d));
+      ids.insert(ids.end(), documents[d].begin(), documents[d].end());
+      first_of.insert(first_of.end(), documents[d].size(), static_cast<std::int32_t>(d));
+    }
+    if (ids.size() < 11) continue;
+    const std::string path = test::write_megatron(folder / "m.bin", documents, 300);
+    for (const std::string tokenizer : {"", "tokenizer: bytes"}) {
+      const data::RunData data(
+          run_on("decoder", "type: tokens, documents: separate, path: " + path, tokenizer));
+      const std::int64_t samples = (std::ssize(ids) - 1) / 10;
+      for (std::int64_t i = 0; i < samples; ++i) {
+        const Read r(*data.train, i / 3, i % 3, 1,
+                     {{Field::ids, 10}, {Field::labels, 10}, {Field::mask, 10}});
+        for (std::int64_t k = 0; k < 10; ++k) {
+          const auto at = static_cast<std::size_t>(10 * i + k), in = static_cast<std::size_t>(k);
+          EXPECT_EQ(r[Field::labels][in], first_of[at] == first_of[at + 1] ? ids[at + 1] : -1);
+          EXPECT_EQ(r[Field::mask][in], first_of[at] - first_of[static_cast<std::size_t>(10 * i)]);
+        }
+      }
+      EXPECT_TRUE(std::ranges::none_of(
+          data.notes, [](const std::string& n) { return n.starts_with("warning"); }));
+    }
+  }
+}
+
+TEST(Documents, ThatNothingEndsAreSaid) {
+  const TemporaryFolder folder;
+  const std::string none = test::write_llmc(folder / "none.bin", test::counting(64), 300);
+  Ids ids = test::counting(64);
+  ids[40] = 257;
+  const std::string some = test::write_llmc(folder / "some.bin", ids, 300),
+                    one = test::write_megatron(folder / "one.bin", {test::counting(64)}, 300);
+  const auto warnings = [&](const std::string& path, const std::string& more) {
+    const data::RunData data(run_on(
+        "decoder", "type: tokens, documents: separate, path: " + path + more, "tokenizer: bytes"));
+    return std::ranges::count_if(
+        data.notes, [](const std::string& n) { return n.starts_with("warning: data.train"); });
+  };
+  EXPECT_EQ(warnings(none, ""), 1);
+  EXPECT_EQ(warnings(some, ""), 0);
+  EXPECT_EQ(warnings(one, ""), 1);
+  EXPECT_EQ(warnings("[" + some + ", " + none + "]", ""), 1);
+  EXPECT_EQ(warnings(none, ", document_end: 30"), 0);
+  EXPECT_EQ(warnings(some, ", document_end: 300"), 1);
+}
+
+TEST(TokenFiles, NeedTheirTokenizersNameForSpecialIds) {
+  const TemporaryFolder folder;
+  Ids ids;
+  for (int i = 0; i < 200; ++i) ids.push_back(i % 300);
+  const std::string path = test::write_llmc(folder / "a.bin", ids, 300);
+  struct Use {
+    std::string family, train;
+  };
+  const std::vector<Use> uses{{"decoder", "type: tokens, documents: separate, path: "},
+                              {"encoder", "type: mlm, path: "},
+                              {"encoder", "type: mlm, documents: separate, path: "},
+                              {"encoder_decoder", "type: span_corruption, path: "}};
+  for (const Use& use : uses) {
+    const auto check = [&](const std::string& data) {
+      const config::Config c = run_on(use.family, use.train + path, data);
+      config::Problems problems(c.places);
+      data::check_data(c, problems);
+      problems.throw_if_any();
+    };
+    expect_error(ExitCode::usage, {"a.bin", "set data.tokenizer"}, [&] { check(""); });
+    expect_error(ExitCode::usage, {"a.bin", "set data.tokenizer"},
+                 [&] { data::RunData(run_on(use.family, use.train + path, "")); });
+    check("tokenizer: bytes");
+  }
+  data::RunData(run_on("decoder", "type: tokens, path: " + path, ""));
+  const data::RunData given(
+      run_on("decoder", "type: tokens, documents: separate, document_end: 7, path: " + path, ""));
+  EXPECT_EQ(Read(*given.train, 0, 0, 1, {{Field::ids, 10}, {Field::labels, 10}})[Field::labels],
+            (Ids{1, 2, 3, 4, 5, 6, 7, -1, 9, 10}));
+}
+
+TEST(TokenFiles, RememberTheTokenizerThatMadeThem) {
+  const TemporaryFolder folder;
+  const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  put(folder / "t.txt", std::string(300, 'a'));
+  const auto prepare = [&](const std::string& tokenizer, data::TokenFormat format) {
+    data::PrepareOptions options{{folder / "t.txt"}, tokenizer, folder / "a.bin"};
+    options.format = format;
+    data::prepare_tokens(options);
+    return folder / "a.bin";
+  };
+  const auto check = [&](const std::string& train, const std::string& data) {
+    const config::Config c = run_on("encoder", train, data);
+    config::Problems problems(c.places);
+    data::check_data(c, problems);
+    problems.throw_if_any();
+    data::RunData{c};
+  };
+  for (const auto format : {data::TokenFormat::llmc, data::TokenFormat::megatron}) {
+    const std::string mlm = "type: mlm, path: " + prepare("bytes", format);
+    check(mlm, "");  // is known to be of bytes
+    expect_error(ExitCode::input, {"a.bin", "bytes", "bert.json", "a.bin.json"},
+                 [&] { check(mlm, "tokenizer: " + fixtures + "bert.json"); });
+    const std::string bert = "type: mlm, path: " + prepare(fixtures + "bert.json", format);
+    expect_error(ExitCode::usage, {"set data.tokenizer", "bert.json"}, [&] { check(bert, ""); });
+    expect_error(ExitCode::input, {"a.bin", "bert.json", "bytes"},
+                 [&] { check(bert, "tokenizer: bytes"); });
+    // Another program replaces the ids.
+    test::write_llmc(folder / "a.bin", test::counting(99), 300);
+    std::filesystem::remove(folder / "a.idx");
+    check(bert, "tokenizer: bytes");
+  }
+}
+
 TEST(Documents, NeedAnEndInTheVocabularyWhereOneEndsThem) {
   const TemporaryFolder folder;
   const std::string lines = put(folder / "a.jsonl", "{\"text\": \"abcdefghi\"}\n"),
@@ -255,7 +385,7 @@ TEST(Documents, NeedAnEndInTheVocabularyWhereOneEndsThem) {
         "model: {family: decoder, vocab_size: " + std::to_string(vocabulary) +
             ", d_model: 8, n_layers: 1, n_heads: 1}\ntrain: {seq_len: 8, global_batch_size: 1}\n"
             "data: {train: {type: " +
-            type + ", path: " + path + ", documents: " + documents + "}}\n",
+            type + ", path: " + path + ", documents: " + documents + "}, tokenizer: bytes}\n",
         "test", {});
     config::Problems problems(c.places);
     data::check_data(c, problems);
