@@ -30,16 +30,29 @@ std::map<std::string, std::string> values_by_key(const Config& config) {
   return values;
 }
 
+std::vector<Change> changes_between(const Config& before, const Config& now,
+                                    const std::vector<std::string>& prefixes) {
+  std::map<std::string, std::string> values = values_by_key(now);
+  std::vector<Change> changes;
+  const auto add = [&](const std::string& key, const std::string& was, const std::string& is) {
+    if (was != is &&
+        std::ranges::any_of(prefixes, [&](const auto& p) { return key.starts_with(p); }))
+      changes.push_back({key, was, is});
+  };
+  const std::string unset = "unset";
+  for (const Setting& s : settings_of(dump_config(before))) {
+    const auto found = values.extract(s.key);
+    add(s.key, s.value, found ? found.mapped() : unset);
+  }
+  for (const auto& [key, value] : values) add(key, unset, value);
+  return changes;
+}
+
 std::string changed_settings(const Config& before, const Config& now,
                              const std::vector<std::string>& prefixes) {
-  const std::map<std::string, std::string> values = values_by_key(now);
   std::string all;
-  for (const Setting& s : settings_of(dump_config(before))) {
-    const auto found = values.find(s.key);  // none: in a section that only `before` has
-    if (std::ranges::any_of(prefixes, [&](const auto& p) { return s.key.starts_with(p); }) &&
-        (found == values.end() || found->second != s.value))
-      all += (all.empty() ? "" : ", ") + s.key + " " + s.value;
-  }
+  for (const Change& c : changes_between(before, now, prefixes))
+    if (c.before != "unset") all += (all.empty() ? "" : ", ") + c.key + " " + c.before;
   return all;
 }
 

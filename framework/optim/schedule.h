@@ -17,6 +17,11 @@ struct Schedule {
 
   double at(std::int64_t step) const;
   double peak() const;
+  // Whether the rates depend on `total`.
+  bool ends() const {
+    using enum config::ScheduleType;
+    return type == linear || type == cosine || type == wsd;
+  }
 };
 
 }  // namespace tfm::optim

@@ -28,6 +28,19 @@ std::string place_of(TrainingRun& run) {
   return text;
 }
 
+// What raising train.steps does to a schedule that ends with it.
+std::string jump_with_more_steps(const TrainingRun& run) {
+  config::Config longer = run.config;
+  longer.train.steps *= 2;
+  const optim::Schedule rates = plan::schedule_of(run.config);
+  const double last = rates.at(run.step), next = plan::schedule_of(longer).at(run.step + 1);
+  if (!rates.ends() || next == last) return "";
+  return ", but schedule " + config::word(run.config.schedule.type) +
+         " ends with train.steps: with twice as many the learning rate would go from " +
+         number_text(last) + " to " + number_text(next) +
+         " at once (schedule.type constant and a small optimizer.lr continue evenly)";
+}
+
 class ConsoleLog final : public Observer {
  public:
   ~ConsoleLog() override { telemetry::clear_live_line(); }
@@ -48,7 +61,7 @@ class ConsoleLog final : public Observer {
     const std::int64_t steps = run.config.train.steps;
     if (run.step >= steps)
       say("step " + std::to_string(run.step) + " of " + std::to_string(steps) +
-          " is done; raise train.steps to continue training");
+          " is done; raise train.steps to continue training" + jump_with_more_steps(run));
   }
 
   void after_step(TrainingRun& run) override {

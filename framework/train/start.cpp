@@ -1,5 +1,6 @@
 #include "train/start.h"
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -7,6 +8,7 @@
 #include "comm/consensus.h"
 #include "config/settings.h"
 #include "core/host.h"
+#include "core/strings.h"
 #include "huggingface/sidecars.h"
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
@@ -71,6 +73,36 @@ std::unique_ptr<nn::Model> whole_model(config::Config config) {
   return models::make_model(config, comm::single_mesh());
 }
 
+// One line for each setting that changes what steps compute, and for a jump of the learning rate.
+void warn_of_changes(const config::Config& before, const config::Config& now, std::int64_t step) {
+  std::vector<std::string> keys{"model.rope.",
+                                "model.dropout",
+                                "optimizer.",
+                                "schedule.",
+                                "loss.",
+                                "precision",
+                                "tf32",
+                                "data.train.",
+                                "data.tokenizer",
+                                "train.seq_len",
+                                "train.global_batch_tokens"};
+  const optim::Schedule old_rates = plan::schedule_of(before), rates = plan::schedule_of(now);
+  if ((old_rates.ends() || rates.ends()) && old_rates.total != rates.total)
+    keys.push_back("train.steps");
+  for (const config::Change& c : config::changes_between(before, now, keys))
+    warn("resumed with another " + c.key + ": " + c.now + " from here on, " + c.before + " before" +
+         (c.key == "train.steps"
+              ? "; schedule " + config::word(now.schedule.type) + " ends with train.steps"
+              : ""));
+  const double last = old_rates.at(std::max<std::int64_t>(step, 1)), next = rates.at(step + 1),
+               expected = old_rates.at(step + 1);
+  constexpr double kSame = 1e-6;
+  if (std::abs(next - expected) <= kSame * std::max(next, expected)) return;
+  warn("the learning rate goes from " + number_text(last) + " at step " + std::to_string(step) +
+       " to " + number_text(next) + " at step " + std::to_string(step + 1) +
+       (last > 0 ? " (" + printed("%.3g", next / last) + " times)" : ""));
+}
+
 // What resume() refuses, from the headers alone.
 void check_resumable(const std::string& path, const config::Config& config) {
   const checkpoint::CheckpointReader reader(path);
@@ -84,12 +116,7 @@ void resume(TrainingRun& run, const std::string& path) {
   const checkpoint::Manifest& m = reader.manifest();
   const config::Config before = config_before(path, m, run.config);
   const bool says = run.lead() && !checkpoint::is_import(reader);  // what an import has is made up
-  const std::string others = config::changed_settings(
-      before, run.config,
-      {"model.rope.", "optimizer.type", "optimizer.momentum", "optimizer.ema", "data.train.",
-       "data.tokenizer", "train.seq_len", "train.global_batch_tokens"});
-  if (!others.empty() && says)
-    warn(path + " was written with " + others + "; this run has other values from here on");
+  if (says) warn_of_changes(before, run.config, m.step);
   if (m.data_tokens > 0 && m.data_tokens != run.data.tokens && run.lead())
     warn(path + " was written by a run on training data of " + std::to_string(m.data_tokens) +
          " tokens; now they are " + std::to_string(run.data.tokens) +
@@ -147,7 +174,7 @@ void check_checkpoints(const config::Config& config, config::Problems& problems)
       check_resumable(config.checkpoint.resume, config);
     });
   std::error_code ignored;
-  std::string dir = config.checkpoint.dir;
+  std::string dir = config.checkpoint.directory();
   while (dir.size() > 1 && dir.ends_with('/')) dir.pop_back();  // by which a link is followed
   const auto found = std::filesystem::status(dir, ignored);  // once: another rank may make it now
   if (found.type() == std::filesystem::file_type::not_found &&
