@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "core/strings.h"
 #include "launch/bench/peak.h"
 #include "launch/support/automatic.h"
 #include "launch/support/device_choice.h"
@@ -41,8 +42,19 @@ std::string what_fits(const config::Config& config, int ranks, std::int64_t avai
   return "";
 }
 
-std::vector<std::string> notes_of(const plan::Choice& choice) {
+// What is said of a directory that was not asked for.
+std::string keeps_in(const config::CheckpointConfig& c) {
+  const std::string often = c.every > 0 ? "every " + counted(c.every, "step") + " and "
+                            : c.every_minutes > 0
+                                ? "every " + counted(c.every_minutes, "minute") + " and "
+                                : "";
+  return "checkpoints in " + c.dir + ", " + often +
+         "at the end; checkpoint.dir sets another directory, none keeps nothing";
+}
+
+std::vector<std::string> notes_of(const plan::Choice& choice, const std::string& keeps) {
   std::vector<std::string> notes;
+  if (!keeps.empty()) notes.push_back(keeps);
   if (!choice.micro_batch_text.empty()) notes.push_back("micro-batch " + choice.micro_batch_text);
   if (!choice.recompute_text.empty()) notes.push_back("recompute " + choice.recompute_text);
   return notes;
@@ -79,6 +91,12 @@ int run(int argc, char** argv) {
     return print(args.has("--dump-config") ? config::dump_config(config)
                                            : "configuration is valid\n");
   }
+  std::string keeps;
+  if (config.checkpoint.dir.empty()) {
+    config.checkpoint.dir =
+        launch.gather(rank_of_launch() == 0 ? train::default_directory(config) : "").front();
+    keeps = keeps_in(config.checkpoint);
+  }
   const config::Config read = config;
   const plan::Choice choice =
       launch::choose(launch, config, [&] { return train::earlier_choice(read); });
@@ -89,7 +107,7 @@ int run(int argc, char** argv) {
                                     .threads = launch.cores.threads,
                                     .cores = launch.cores.together,
                                     .oversubscribed = launch.cores.oversubscribed},
-                           .notes = notes_of(choice)};
+                           .notes = notes_of(choice, keeps)};
     launch::set_peak(launch, config, machine);
     train::train(config, launch.mesh(config::layout_of(config)), launch.device(config), requests,
                  machine);

@@ -72,11 +72,18 @@ void describe(RunConfig& r, FieldVisitor& v) {
 }
 
 void describe(CheckpointConfig& c, FieldVisitor& v) {
-  v.value(with_word(text("dir", "directory of the checkpoints; none: do not write checkpoints"),
-                    "none"),
+  v.value(with_word(text("dir",
+                         "directory of the checkpoints; none: do not write checkpoints; auto: "
+                         "runs/NAME/checkpoints, where NAME is `run.name`, followed by -2, -3, ... "
+                         "where another run has it"),
+                    "auto"),
           c.dir);
-  v.value(number("every", 0, "steps between checkpoints; 0: only at the end and on request"),
+  v.value(number("every", 0, "steps between checkpoints; 0: by time, on request and at the end"),
           c.every);
+  v.value(number("every_minutes", 0,
+                 "minutes between checkpoints where `every` is 0; 0: only on request and at the "
+                 "end"),
+          c.every_minutes);
   v.value(number("keep", 1, "number of latest checkpoints to keep; 1 keeps two"), c.keep);
   v.value(
       text("resume",

@@ -147,12 +147,17 @@ struct RunConfig {
   bool operator==(const RunConfig&) const = default;
 };
 struct CheckpointConfig {
-  std::string dir;  // empty: no checkpoints
+  // A path, or `none`. Empty: auto, for which tfm-train takes a directory by the run's name
+  // (train/start.h); elsewhere as `none`.
+  std::string dir;
   std::int64_t every = 0;
+  std::int64_t every_minutes = 15;  // where `every` is 0
   std::int64_t keep = 3;
-  std::string resume = "auto";  // auto | never | a path
+  std::string resume = "auto";                                        // auto | never | a path
+  std::string directory() const { return dir == "none" ? "" : dir; }  // empty: no checkpoints
+  bool looks_for_latest() const { return resume == "auto"; }
   // From the latest of `dir`, if any.
-  bool resumes_latest() const { return resume == "auto" && !dir.empty(); }
+  bool resumes_latest() const { return looks_for_latest() && !directory().empty(); }
   bool resumes_path() const { return resume != "auto" && resume != "never"; }
   bool operator==(const CheckpointConfig&) const = default;
 };

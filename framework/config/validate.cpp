@@ -276,10 +276,10 @@ void check_data(const Config& c, const Report& report) {
                ", but data.validation is missing; expected both, or eval.every 0",
            "");
   check_metrics(c, report);
-  if (c.checkpoint.every > 0 && c.checkpoint.dir.empty())
+  if (c.checkpoint.every > 0 && c.checkpoint.dir == "none")
     report({"checkpoint.every", "checkpoint.dir"},
            "checkpoint.every is " + std::to_string(c.checkpoint.every) +
-               ", but checkpoint.dir is missing; expected both, or checkpoint.every 0",
+               ", but checkpoint.dir is none; expected a directory, or checkpoint.every 0",
            "");
 }
 

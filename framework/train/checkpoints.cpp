@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 class Checkpoints final : public Observer {
  public:
   explicit Checkpoints(TrainingRun& run) {
-    const std::string& dir = run.config.checkpoint.dir;
+    const std::string dir = run.config.checkpoint.directory();
     if (dir.empty() || !run.lead()) return;
     lock_.emplace(dir);
     checkpoint::clean(dir);
@@ -23,12 +23,12 @@ class Checkpoints final : public Observer {
 
   bool needs_engine(const TrainingRun& run) const override {
     const config::CheckpointConfig& c = run.config.checkpoint;
-    return !c.dir.empty() && (run.due(c.every) || run.last());
+    return !c.directory().empty() && (run.due(c.every) || run.last());
   }
 
   void after_step(TrainingRun& run) override {
     const config::CheckpointConfig& c = run.config.checkpoint;
-    if (!needs_engine(run) && (c.dir.empty() || !run.save)) return;
+    if (!needs_engine(run) && (c.directory().empty() || !run.save)) return;
     TFM_CHECK(!run.ahead,
               "needs_engine() says before a step that its checkpoint will be asked for");
     run.expect_files();

@@ -39,7 +39,7 @@ class Evaluation final : public Observer {
     const auto start = std::chrono::steady_clock::now();
     run.watchdog.set_timeout(run.config.parallel.longest_wait());
     // Not where eval.stop needs to know, nor where no checkpoint says that it is due.
-    const bool may_wait = !eval.stop && !run.config.checkpoint.dir.empty();
+    const bool may_wait = !eval.stop && !run.config.checkpoint.directory().empty();
     const auto go_on = [&] {
       run.tell(&Observer::during_evaluation);
       return !run.stop_requested || !may_wait;

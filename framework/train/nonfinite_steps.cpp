@@ -32,7 +32,7 @@ class NonfiniteSteps final : public Observer {
 
  private:
   std::string what(const TrainingRun& run) const {
-    const std::string& dir = run.config.checkpoint.dir;
+    const std::string dir = run.config.checkpoint.directory();
     return "step " + std::to_string(run.step) +
            ": the loss or gradient norm was NaN or infinite in " +
            (skipped_ == 1 ? "1 step" : std::to_string(skipped_) + " consecutive steps") +

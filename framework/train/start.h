@@ -5,6 +5,13 @@
 
 namespace tfm::train {
 
+// For checkpoint.dir auto, on one rank: makes runs/NAME/checkpoints, or with the first of NAME-2,
+// NAME-3, ... that is free, and returns it. Free is a directory without checkpoints, or with those
+// of the same training before its last step, unless another run uses it; config.yaml beside it says
+// whose it is. Error(usage) where it cannot be made.
+std::string default_directory(const config::Config& config);
+std::string first_directory(const config::Config& config);  // the one of NAME itself
+
 // Checks that initial weights can be opened and fit the model, and that each head has an objective.
 void check_start(const config::Config& config, config::Problems& problems);
 // Checks that the checkpoint to resume from can be opened and fits, and the directory for new ones.

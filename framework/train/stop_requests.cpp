@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <filesystem>
 
@@ -35,7 +36,7 @@ class ObeyRequests final : public Observer {
   bool needs_engine(const TrainingRun&) const override { return asked_ != Request::none; }
 
   void on_start(TrainingRun& run) override {
-    const std::string& dir = run.config.checkpoint.dir;
+    const std::string dir = run.config.checkpoint.directory();
     if (run.lead() && !dir.empty() && ::access(stop_file(dir).c_str(), F_OK) == 0)
       warn(stop_file(dir) + " asks this run to stop, and is removed then");
   }
@@ -50,28 +51,38 @@ class ObeyRequests final : public Observer {
     agree(run);
     if (run.ahead) return;
     run.stop_requested = asked_ == Request::stop && !run.last();
-    if (asked_ == Request::checkpoint && run.config.checkpoint.dir.empty() && run.lead())
-      warn("a checkpoint was asked for, and checkpoint.dir is not set: nothing is saved");
+    if (asked_ == Request::checkpoint && run.config.checkpoint.directory().empty() && run.lead())
+      warn("a checkpoint was asked for, and checkpoint.dir is none: nothing is saved");
     run.save |= asked_ != Request::none;
     asked_ = Request::none;
   }
 
   void after_checkpoint(TrainingRun&, const WrittenCheckpoint& written) override {
     written_ = written.result.ok();
+    last_ = Clock::now();
   }
 
   void at_end(TrainingRun& run) override {
     if (!run.lead()) return;
-    const std::string& dir = run.config.checkpoint.dir;
+    const std::string dir = run.config.checkpoint.directory();
     if (!dir.empty() && written_) StopRequests::obeyed(dir);
     if (run.stop_requested)
       say("stopped on request after step " + std::to_string(run.step) +
-          (dir.empty() ? "; checkpoint.dir is not set, so nothing was saved" : ""));
+          (dir.empty() ? "; checkpoint.dir is none, so nothing was saved" : ""));
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // A checkpoint that is due by time is a request of rank 0, whose clock counts.
+  bool due_by_time(const config::CheckpointConfig& c) const {
+    return !c.directory().empty() && c.every == 0 && c.every_minutes > 0 &&
+           Clock::now() - last_ >= std::chrono::minutes(c.every_minutes);
+  }
+
   void agree(const TrainingRun& run) {
-    const Request now = requests_.poll(run.lead() ? run.config.checkpoint.dir : std::string());
+    Request now = requests_.poll(run.lead() ? run.config.checkpoint.directory() : std::string());
+    if (run.lead() && due_by_time(run.config.checkpoint)) now = std::max(now, Request::checkpoint);
     auto most = static_cast<std::int32_t>(std::max(asked_, now));
     run.mesh.world().all_reduce({&most, DType::i32, {1}}, comm::Collective::all_reduce_max);
     asked_ = static_cast<Request>(most);
@@ -80,6 +91,7 @@ class ObeyRequests final : public Observer {
   StopRequests& requests_;
   Request asked_ = Request::none;  // of all ranks, and not yet obeyed
   bool written_ = true;            // the last checkpoint
+  Clock::time_point last_ = Clock::now();
 };
 
 }  // namespace

@@ -233,7 +233,7 @@ class Scaling {
                       .warmup_steps = c.schedule.warmup_steps};
       c.data.validation.reset();
       c.eval = {};
-      c.checkpoint = {.resume = "never"};
+      c.checkpoint = {.dir = "none", .resume = "never"};
       c.metrics = {};
       p.config = c;
       config::resolve_for_ranks(c, ranks);

@@ -170,7 +170,8 @@ std::pair<std::string, std::string> first_difference_of(const std::string& a,
 }  // namespace
 
 void check_checkpoints(const Examination& e, const config::Config& config) {
-  const std::string& dir = config.checkpoint.dir;
+  const std::string dir = config.checkpoint.dir.empty() ? train::first_directory(config)
+                                                        : config.checkpoint.directory();
   e.patience.wait_for("the checkpoint directory", "see that its file system answers on every node");
   const comm::Mesh mesh(config::layout_of(config), rank_of_launch());
   const std::int64_t bytes = sum(gather(

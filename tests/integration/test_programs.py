@@ -427,7 +427,9 @@ def check_changed_runs():
     assert "the model has model.n_layers 2" in run(0, "tfm-generate", "changed", "--prompt", "a", "model.n_layers=1", code=2)
     out = run(0, "tfm-train", "cfg.yaml", *args, "optimizer.type=sgd", "data.train.shuffle=false", "model.dropout=0", "train.steps=3",
               "train.seq_len=16")
-    assert re.search("warning: changed/step-00000002 was written with train.seq_len [0-9]+, optimizer.type adamw, data.train.shuffle true", out), out
+    for key, change in (("train.seq_len", "16 from here on, [0-9]+ before"), ("optimizer.type", "sgd from here on, adamw before"),
+                        ("data.train.shuffle", "false from here on, true before")):
+        assert re.search(f"warning: resumed with another {key}: {change}", out), (key, out)
     assert "training data of" not in out, out
     text = pathlib.Path("text.txt").read_text()
     pathlib.Path("longer.txt").write_text(text)

@@ -4,6 +4,7 @@ usage: test_run.py BIN
 """
 import contextlib
 import json
+import math
 import os
 import pathlib
 import shlex
@@ -64,7 +65,7 @@ def running():
 
 
 def fresh():
-    for name in ("ck", "run.jsonl"):
+    for name in ("ck", "runs", "run.jsonl"):
         subprocess.run(["rm", "-rf", name], check=True)
 
 
@@ -90,7 +91,7 @@ def check_signals():
 def check_signals_do_no_harm():
     """Sent at any moment, also inside a matrix product."""
     fresh()
-    job = start("train.steps=1500", 'checkpoint.dir=""', ranks=1)
+    job = start("train.steps=1500", "checkpoint.dir=none", ranks=1)
     wait_for(lambda: events("step"))
     rank = running()[0]
     with contextlib.suppress(ProcessLookupError):
@@ -252,16 +253,92 @@ def check_endpoint():
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
     for name in ("tfm_step", "tfm_loss", "tfm_tokens_total", "tfm_learning_rate"):
         assert any(key.split("{")[0] == name for key in values), f"{name}: {sorted(values)}"
-    taken = end(start("train.steps=2", f"metrics.listen=127.0.0.1:{port}", 'checkpoint.dir=""', "metrics.jsonl=taken.jsonl"), 0)
+    taken = end(start("train.steps=2", f"metrics.listen=127.0.0.1:{port}", "checkpoint.dir=none", "metrics.jsonl=taken.jsonl"), 0)
     assert "warning: metrics are not served" in taken and f"127.0.0.1:{port}" in taken, taken
     assert len(pathlib.Path("taken.jsonl").read_text().splitlines()) == 4, "start, two steps, end"
     os.kill(running()[0], signal.SIGTERM)
     end(job, 0)
 
 
+def check_work_is_kept_by_default():
+    """Without checkpoint.dir a run keeps its work under its name, takes up its own unfinished work, and leaves that of others alone."""
+    fresh()
+    config = pathlib.Path("cfg.yaml").read_text()
+    pathlib.Path("cfg.yaml").write_text(config.replace("checkpoint: {dir: ck, keep: 2}", ""))
+    try:
+        out = end(start("train.steps=3", ranks=2), 0)
+        assert "checkpoints in runs/cfg/checkpoints, every 15 minutes and at the end" in out and "none keeps nothing" in out, out
+        assert pathlib.Path("runs/cfg/checkpoints/step-00000003").is_dir(), out
+        kept = {f: f.read_bytes() for f in pathlib.Path("runs/cfg").rglob("*") if f.is_file()}
+        end(start("train.steps=3"), 0)  # a finished run is not run again, but left alone
+        assert pathlib.Path("runs/cfg-2/checkpoints/step-00000003").is_dir()
+        job = start("optimizer.lr=2e-3")
+        wait_for(lambda: len(events("step")) > 3)
+        os.kill(running()[0], signal.SIGTERM)
+        text = end(job, 0)
+        assert "runs/cfg-3/checkpoints" in text, text
+        stopped = max(int(f.name[5:]) for f in pathlib.Path("runs/cfg-3/checkpoints").glob("step-*[0-9]"))
+        assert "runs/cfg-4/checkpoints" in end(start("optimizer.lr=3e-3", "train.steps=2"), 0), "another training"
+        job = start("optimizer.lr=2e-3", "train.micro_batch_size=2", ranks=1)  # the same one, on another layout
+        wait_for(lambda: len(events("step")) > 0 and events("step")[-1]["step"] > stopped + 1)
+        assert "runs/cfg-5/checkpoints" in end(start("optimizer.lr=2e-3", "train.steps=100000", "metrics.jsonl=other.jsonl", "train.seed=9",
+                                                     "train.steps=2"), 0)
+        os.kill(running()[0], signal.SIGTERM)
+        assert f"resumed from runs/cfg-3/checkpoints/step-{stopped:08} at step {stopped}" in end(job, 0)
+        assert kept == {f: f.read_bytes() for f in pathlib.Path("runs/cfg").rglob("*") if f.is_file()}, "the first run's work changed"
+        before = sorted(pathlib.Path("runs").iterdir())
+        end(start("train.steps=2", "checkpoint.dir=none"), 0)
+        assert before == sorted(pathlib.Path("runs").iterdir())
+        assert "expected a directory" in end(start("checkpoint.dir=none", "checkpoint.every=5"), 2)
+    finally:
+        pathlib.Path("cfg.yaml").write_text(config)
+
+
+def check_checkpoints_by_time():
+    fresh()
+    job = start("train.steps=100000000", "checkpoint.every_minutes=1", "checkpoint.keep=2")
+    wait_for(lambda: len(events("checkpoint")) > 0, 150)
+    os.kill(running()[0], signal.SIGTERM)
+    end(job, 0)
+    by_time = events("checkpoint")[0]["step"]
+    seconds = sum(e["step_seconds"] for e in events("step") if e["step"] <= by_time)
+    assert 50 < seconds < 90, seconds
+
+
+def check_changes_at_a_resume_are_said():
+    def lines(*args, steps):
+        out = end(start(f"train.steps={steps}", "schedule.type=cosine", *args, ranks=1), 0)
+        return [line for line in out.splitlines() if line.startswith("warning: ")]
+
+    fresh()
+    assert lines(steps=8) == []
+    assert lines(steps=8) == []
+    advice = end(start("train.steps=8", "schedule.type=cosine", ranks=1), 0)
+    assert "step 8 of 8 is done" in advice and "would go from 0 to 0.0004" in advice, advice
+    rate = 1e-3 * (1 + math.cos(math.pi * 9 / 16)) / 2
+    changed = lines(steps=16)
+    assert len(changed) == 2 and "train.steps: 16 from here on, 8 before; schedule cosine ends with train.steps" in changed[0], changed
+    assert f"goes from 0 at step 8 to {rate:.4g}"[:-1] in changed[1] and "at step 9" in changed[1], changed
+    assert lines(steps=16) == []
+    keys = {"optimizer.lr": ("0.5", "0.001"), "optimizer.grad_clip": ("0", "1"), "loss.label_smoothing": ("0.3", "0"), "precision": ("bf16", "fp32"),
+            "schedule.warmup_steps": ("2", "0"), "optimizer.weight_decay": ("0", "0.1"), "data.train.shuffle": ("false", "true"),
+            "optimizer.betas": ("[0.8, 0.9]", "[0.9, 0.95]"), "model.dropout": ("0", "0.1")}
+    changed = lines(*(f"{key}={now}" for key, (now, _) in keys.items()), steps=17)
+    for key, (now, before) in keys.items():
+        assert sum(f"resumed with another {key}: {now} from here on, {before} before" in line for line in changed) == 1, (key, changed)
+    assert len(changed) == len(keys) + 2, changed  # and train.steps, and the rate
+    fresh()
+    assert lines(steps=6) == []
+    half = lines(steps=9)  # the rate of step 7 is compared with what it would have been
+    assert len(half) == 2 and "times" not in half[1], half
+    fresh()
+    end(start("train.steps=4", "schedule.type=constant", ranks=1), 0)
+    assert "warning" not in end(start("train.steps=8", "schedule.type=constant", "checkpoint.every=2", "train.micro_batch_size=1", ranks=2), 0)
+
+
 def check_requests_that_save_nothing():
     fresh()
-    job = start('checkpoint.dir=""')
+    job = start("checkpoint.dir=none")
     wait_for(lambda: len(events("step")) > 1)
     os.kill(running()[0], signal.SIGUSR1)
     seen = len(events("step"))
@@ -273,10 +350,10 @@ def check_requests_that_save_nothing():
 
 def check_metrics_that_cannot_be_written():
     fresh()
-    text = end(start("train.steps=2", "metrics.jsonl=text.txt/run.jsonl", 'checkpoint.dir=""'), 0)
+    text = end(start("train.steps=2", "metrics.jsonl=text.txt/run.jsonl", "checkpoint.dir=none"), 0)
     assert "warning: metrics.jsonl" in text and "text.txt/run.jsonl" in text, text
     before = pathlib.Path("text.txt").read_bytes()
-    text = end(start("train.steps=2", "metrics.jsonl=text.txt", 'checkpoint.dir=""'), 0)
+    text = end(start("train.steps=2", "metrics.jsonl=text.txt", "checkpoint.dir=none"), 0)
     assert "warning: metrics.jsonl" in text and "text.txt: is there, and no run's metrics" in text, text
     assert pathlib.Path("text.txt").read_bytes() == before and not pathlib.Path("text.txt.old").exists()
 
@@ -337,7 +414,7 @@ def check_another_batch_size_is_refused():
 def check_ranks_have_one_configuration():
     """Rank 1 of a job is started with something else, by a shell: mpirun of Open MPI 5.0.7 crashes where it is to start two programs."""
     def with_rank_1(program, *arguments):
-        mine, other = (shlex.join(map(str, [run, "cfg.yaml", "train.steps=2", 'checkpoint.dir=""', *more]))
+        mine, other = (shlex.join(map(str, [run, "cfg.yaml", "train.steps=2", "checkpoint.dir=none", *more]))
                        for run, more in ((BIN / "tfm-train", ()), (program, arguments)))
         shell = f'if [ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 1 ]; then exec {other}; else exec {mine}; fi'
         return subprocess.run([MPIRUN, "2", "bash", "-c", shell], capture_output=True, text=True, timeout=60)
@@ -368,7 +445,7 @@ def check_cores_and_threads():
     def ranks_with(*options):
         """(cores, threads) of each rank, and whether rank 0 warned. A thread that reads ahead comes and goes: the fewest of many looks."""
         fresh()
-        job = subprocess.Popen(["mpirun", *options, BIN / "tfm-train", "cfg.yaml", "model.d_model=256", 'checkpoint.dir=""'], env=env,
+        job = subprocess.Popen(["mpirun", *options, BIN / "tfm-train", "cfg.yaml", "model.d_model=256", "checkpoint.dir=none"], env=env,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         wait_for(lambda: len(events("step")) > 3)
         threads = {pid: 10**6 for pid in running()}
@@ -397,6 +474,7 @@ def main():
             for check in (check_signals, check_signals_do_no_harm, check_a_stop_during_an_evaluation, check_a_stopped_rank_is_named,
                           check_a_rank_that_stops_at_the_start_is_named, check_files_that_fail, check_a_suspended_job_goes_on,
                           check_a_full_disk, check_damage, check_endpoint, check_requests_that_save_nothing, check_metrics_that_cannot_be_written,
+                          check_work_is_kept_by_default, check_changes_at_a_resume_are_said, check_checkpoints_by_time,
                           check_a_finished_run_started_again,
                           check_a_loss_that_stays_nonfinite, check_the_loss_scale_is_restored, check_another_batch_size_is_refused,
                           check_ranks_have_one_configuration, check_cores_and_threads):

@@ -1,0 +1,119 @@
+"""A run that was stopped and started again leaves what an unbroken one leaves: checkpoints with their manifest, the best value, where
+the weights came from, the export and the logged numbers, byte for byte.
+
+usage: test_second_start.py BIN
+"""
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+MPIRUN = pathlib.Path(__file__).resolve().parents[1] / "mpirun.sh"
+DECODER = """
+model: {family: decoder, vocab_size: 260, d_model: 16, n_layers: 2, n_heads: 2, max_seq_len: 16, dropout: 0.1}
+train: {steps: 12, global_batch_size: 4, seq_len: 16}
+optimizer: {lr: 1.0e-2, ema: 0.9}
+schedule: {type: wsd, warmup_steps: 2, decay_steps: 4}
+data:
+  train: {type: text, path: text.jsonl, shuffle: true, documents: separate}
+  validation: {type: text, path: other.txt}
+  tokenizer: bytes
+eval: {every: 2, batches: 2, metrics: [accuracy], stop: {metric: accuracy, patience: 50}}
+checkpoint: {dir: ck, every: 3, keep: 3}
+metrics: {jsonl: run.jsonl}
+"""
+PAIRS = """
+model: {family: encoder_decoder, vocab_size: 260, d_model: 16, n_layers: 1, n_heads: 2, position: rope, dropout: 0.1}
+train: {steps: 12, global_batch_tokens: 60, seq_len: 24}
+optimizer: {type: adafactor, lr: 1.0e-2}
+data:
+  train: {type: pairs, source: a.src, target: a.tgt, shuffle: true}
+  validation: {type: pairs, source: a.src, target: a.tgt}
+  tokenizer: bytes
+eval: {every: 4, metrics: [chrf], stop: {metric: chrf, patience: 50}}
+checkpoint: {dir: ck, every: 3, keep: 3}
+metrics: {jsonl: run.jsonl}
+"""
+
+
+def run(folder, program, *args, ranks=1, code=0):
+    command = [*([MPIRUN, str(ranks)] if ranks > 1 else []), BIN / program, *args]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def files_of(folder):
+    return {str(f.relative_to(folder)): (os.readlink(f) if f.is_symlink() else f.read_bytes())
+            for f in sorted(folder.rglob("*")) if f.is_symlink() or f.is_file()}
+
+
+def numbers_of(folder):
+    """The logged numbers that do not tell the time; each step once."""
+    timed = ("seconds", "per_second", "time", "memory", "mfu", "phase", "eta")
+    events = [json.loads(line) for line in (folder / "run.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in e.items() if not any(word in k for word in timed)} for e in events if e["event"] in ("step", "eval")]
+
+
+def check(name, config, stops, *args, ranks=1):
+    whole, broken = pathlib.Path(name, "whole"), pathlib.Path(name, "broken")
+    for folder in (whole, broken):
+        folder.mkdir(parents=True)
+        (folder / "cfg.yaml").write_text(config)
+        for file in ("text.jsonl", "other.txt", "a.src", "a.tgt", "start"):
+            os.symlink(f"../../{file}", folder / file)
+    run(whole, "tfm-train", "cfg.yaml", *args, ranks=ranks)
+    for stop in stops:  # ends like a killed run: what was done after the last checkpoint is done again
+        (broken / "ck").mkdir(exist_ok=True)
+        if stop == "STOP":
+            (broken / "ck/STOP").touch()
+            assert "stopped on request" in run(broken, "tfm-train", "cfg.yaml", *args, ranks=ranks)
+            continue
+        run(broken, "tfm-train", "cfg.yaml", *args, ranks=ranks)
+        for later in broken.glob("ck/step-*"):
+            if int(later.name[5:]) > stop:
+                shutil.rmtree(later)
+    out = run(broken, "tfm-train", "cfg.yaml", *args, ranks=ranks)
+    assert "resumed from" in out, out
+    one, other = files_of(whole / "ck"), files_of(broken / "ck")
+    newest = f"step-{12:08}/"
+    assert {n for n in one if n.startswith(newest)} == {n for n in other if n.startswith(newest)} and one["latest"] == other["latest"]
+    for file in one:
+        if file.startswith(newest) or file in ("best", "latest"):
+            assert one[file] == other[file], f"{name}: {file} differs after a resume\n{one[file][-3000:]}\n{other[file][-3000:]}"
+    assert numbers_of(whole) == numbers_of(broken), f"{name}: other numbers after a resume"
+    for folder in (whole, broken):
+        run(folder, "tfm-convert", "export", "ck", "out")
+    assert files_of(whole / "out") == files_of(broken / "out"), f"{name}: other exports after a resume"
+
+
+def main():
+    rng = random.Random(3)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        words = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs"]
+        text = [" ".join(rng.choices(words, k=rng.randint(2, 6))) for _ in range(120)]
+        pathlib.Path("text.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in text))
+        pathlib.Path("other.txt").write_text(" ".join(text[:20]))
+        pathlib.Path("a.src").write_text("".join(line[:20] + "\n" for line in text[:60]))
+        pathlib.Path("a.tgt").write_text("".join(line[:20][::-1] + "\n" for line in text[:60]))
+        # Weights of another run, whose origin the export has.
+        pathlib.Path("first").mkdir()
+        pathlib.Path("first/cfg.yaml").write_text(DECODER.replace("text.jsonl", "../text.jsonl").replace("other.txt", "../other.txt"))
+        run("first", "tfm-train", "cfg.yaml", "train.steps=6")
+        run("first", "tfm-convert", "export", "ck", "../start")
+        check("stopped", DECODER, ["STOP"])
+        check("killed", DECODER, [6], ranks=2)
+        check("twice", DECODER, ["STOP", 6], "precision=fp16")
+        check("tuned", DECODER, ["STOP", 6], "model.init=start", "optimizer.type=sgd", "optimizer.momentum=0.9")
+        check("pairs", PAIRS, ["STOP", 6], ranks=2)
+        os.chdir("/")
+    print("a second start leaves what an unbroken run leaves: ok")
+
+
+main()
