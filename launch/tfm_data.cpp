@@ -46,7 +46,7 @@ constexpr const char* kHelp = R"(usage: tfm-data COMMAND [OPTIONS]
   --help, --version
 
   T is `bytes`, a tokenizer.json, a SentencePiece .model, or a directory with tokenizer.json, with MarianMT's
-  source.spm, target.spm and vocab.json, or with vocab.json and merges.txt.
+  source.spm, target.spm and vocab.json, with vocab.json and merges.txt, or of T5, Llama or ByT5.
   A token FILE is an llm.c .bin or a Megatron .bin with its .idx.
 
 Exit codes: 0 done, 1 failed, 2 bad command line, 3 bad input, 4 not enough memory, 75 I/O error.

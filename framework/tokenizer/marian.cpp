@@ -6,10 +6,10 @@
 #include <unordered_map>
 
 #include "core/error.h"
-#include "io/json.h"
 #include "text/unicode.h"
 #include "tokenizer/bpe_vocab.h"
 #include "tokenizer/sentencepiece.h"
+#include "tokenizer/tokenizer_config.h"
 
 namespace tfm::tokenizer {
 namespace {
@@ -69,11 +69,9 @@ class MarianTokenizer final : public Tokenizer {
 };
 
 bool has_two_vocabularies(const std::string& folder) {
-  const std::string config = folder + "/tokenizer_config.json";
   if (std::filesystem::exists(folder + "/target_vocab.json")) return true;
-  if (!std::filesystem::exists(config)) return false;
-  const nlohmann::json tree = io::read_json_file(config, std::size_t{64} << 20);
-  return io::JsonNode(tree, config).flag("separate_vocabs", false);
+  const nlohmann::json tree = read_tokenizer_config(folder);
+  return io::JsonNode(tree, folder + tokenizer_config_file).flag("separate_vocabs", false);
 }
 
 }  // namespace

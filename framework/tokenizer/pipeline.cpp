@@ -156,7 +156,8 @@ std::vector<std::int32_t> PipelineTokenizer::encode_with_specials(std::string_vi
   std::vector<std::int32_t> ids = parts_.before;
   const std::vector<std::int32_t> middle = encode(text);
   ids.insert(ids.end(), middle.begin(), middle.end());
-  ids.insert(ids.end(), parts_.after.begin(), parts_.after.end());
+  if (!parts_.after_once || middle.empty() || middle.back() != parts_.after[0])
+    ids.insert(ids.end(), parts_.after.begin(), parts_.after.end());
   return ids;
 }
 

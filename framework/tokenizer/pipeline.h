@@ -30,6 +30,7 @@ struct PipelineParts {
   std::unique_ptr<TokenModel> model;
   std::unique_ptr<TokenDecoder> decoder;    // null: tokens are joined by spaces
   std::vector<std::int32_t> before, after;  // around a text in encode_with_specials()
+  bool after_once = false;                  // `after`, one id, does not follow itself
   std::optional<std::int32_t> unknown;
   // For byte-level models: the token of a byte, -1 if there is none. Empty for other models.
   std::function<std::int32_t(unsigned char)> byte_id;

@@ -6,6 +6,8 @@
 #include "core/error.h"
 #include "tokenizer/marian.h"
 #include "tokenizer/sentencepiece.h"
+#include "tokenizer/tokenizer_class.h"
+#include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace tfm::tokenizer {
@@ -46,29 +48,52 @@ class ByteTokenizer final : public Tokenizer {
   std::size_t safe_cut(std::string_view text) const override { return text.size(); }
 };
 
+// A file of a tokenizer's directory, another or "", and what reads them; of several the first.
+struct Layout {
+  std::string file, other;
+  std::unique_ptr<Tokenizer> (*read)(const std::string& folder);
+};
+using Folder = const std::string&;
+const Layout layouts[] = {
+    {"/tokenizer.json", "", [](Folder f) { return read_tokenizer_json(f + "/tokenizer.json"); }},
+    {"/vocab.json", "/source.spm", read_marian},
+    {"/vocab.json", "/merges.txt",
+     [](Folder f) { return read_gpt2_files(f + "/vocab.json", f + "/merges.txt"); }},
+    {"/spiece.model", "", read_t5},
+    {"/tokenizer.model", "", read_llama},
+    {"/sentencepiece.bpe.model", "", refuse_fairseq}};
+const Layout byt5{tokenizer_config_file, "", read_byt5};
+
+const Layout* layout_of(const std::string& folder) {
+  std::error_code ignored;
+  for (const Layout& layout : layouts)
+    if (std::filesystem::exists(folder + layout.file, ignored) &&
+        std::filesystem::exists(folder + layout.other, ignored))
+      return &layout;
+  return is_byt5(folder) ? &byt5 : nullptr;
+}
+
 }  // namespace
 
 bool is_bytes(const std::string& spec) { return spec == "bytes"; }
+
+bool has_tokenizer(const std::string& dir) { return layout_of(dir) != nullptr; }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
   namespace fs = std::filesystem;
   static const std::string use =
       "; expected `bytes`, a tokenizer.json, a SentencePiece .model, or a directory with "
-      "tokenizer.json, with source.spm, target.spm and vocab.json, or with vocab.json and "
-      "merges.txt";
+      "tokenizer.json, with source.spm, target.spm and vocab.json, with vocab.json and merges.txt, "
+      "with spiece.model (T5) or tokenizer.model (Llama), or with a tokenizer_config.json that "
+      "says ByT5Tokenizer";
   if (is_bytes(spec)) return std::make_unique<ByteTokenizer>();
   std::error_code ignored;
   const fs::path path(spec);
   if (fs::is_directory(path, ignored)) {
-    const fs::path vocab = path / "vocab.json", merges = path / "merges.txt",
-                   whole = path / "tokenizer.json";
-    if (fs::exists(whole, ignored)) return read_tokenizer_json(whole.string());
-    const bool has_vocab = fs::exists(vocab, ignored);
-    if (has_vocab && fs::exists(path / "source.spm", ignored)) return read_marian(spec);
-    if (has_vocab && fs::exists(merges, ignored))
-      return read_gpt2_files(vocab.string(), merges.string());
+    if (const Layout* layout = layout_of(spec)) return layout->read(spec);
+    const bool has_vocab = fs::exists(path / "vocab.json", ignored);
     throw Error(ExitCode::input, "tokenizer " + spec + ": the directory has no " +
-                                     (has_vocab ? "merges.txt" : "vocab.json") + use);
+                                     (has_vocab ? "merges.txt" : "tokenizer.json") + use);
   }
   if (!fs::exists(path, ignored))
     throw Error(ExitCode::input, "tokenizer " + spec + ": no such file or directory" + use);

@@ -64,9 +64,12 @@ struct ByteSpecials {
 // Whether `spec` names the tokenizer that needs no file.
 bool is_bytes(const std::string& spec);
 
-// Loads `bytes`; a tokenizer.json; a SentencePiece .model; or a folder with tokenizer.json,
-// MarianMT's source.spm, target.spm and vocab.json, or GPT-2's vocab.json and merges.txt.
+// Loads `bytes`; a tokenizer.json; a SentencePiece .model; or a directory with tokenizer.json,
+// MarianMT's source.spm, target.spm and vocab.json, GPT-2's vocab.json and merges.txt, T5's
+// spiece.model, Llama's tokenizer.model, or a tokenizer_config.json that says ByT5Tokenizer.
 // Error(input) if that fails.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec);
+// Whether load_tokenizer() finds the files of a tokenizer in the directory.
+bool has_tokenizer(const std::string& dir);
 
 }  // namespace tfm::tokenizer

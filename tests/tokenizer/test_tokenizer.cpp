@@ -327,7 +327,7 @@ TEST(Bpe, SurvivesMutatedFiles) {
 
 TEST(LoadTokenizer, RefusesWhatItCannotRead) {
   const test::TemporaryFolder folder;
-  expect_error(ExitCode::input, {folder.str(), "vocab.json"},
+  expect_error(ExitCode::input, {folder.str(), "no tokenizer.json", "vocab.json"},
                [&] { tokenizer::load_tokenizer(folder.str()); });
   put(folder / "x.model", "");
   expect_error(ExitCode::input, {"x.model", "unknown"},

@@ -257,6 +257,74 @@ TEST(Marian, RefusesWhatItIsNot) {
   refused({"target.spm"});
 }
 
+std::string put_case(const test::TemporaryFolder& folder, const Json& files) {
+  for (const auto& [name, source] : files.items()) {
+    const std::string text = source.get<std::string>();
+    put(folder / name, text.starts_with('{') ? text : test::get(fixtures + "/" + text));
+  }
+  return folder.str();
+}
+
+TEST(LoadTokenizer, ReadsDirectoriesAsTransformersDoes) {
+  int cases = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(fixtures + "/../transformers")) {
+    SCOPED_TRACE(entry.path());
+    auto rows = read_lines(entry.path());
+    const test::TemporaryFolder folder;
+    EXPECT_FALSE(tokenizer::has_tokenizer(folder.str()));
+    const auto t = tokenizer::load_tokenizer(put_case(folder, rows[0]));
+    EXPECT_TRUE(tokenizer::has_tokenizer(folder.str()));
+    rows.erase(rows.begin());
+    for (const Json& row : rows) {
+      const std::string text = row[0].get<std::string>();
+      EXPECT_EQ(t->encode_with_specials(text), row[1].get<Ids>()) << row[0];
+      EXPECT_EQ(t->encode(text), row[2].get<Ids>()) << row[0];
+    }
+    ++cases;
+  }
+  EXPECT_GT(cases, 5);
+}
+
+TEST(LoadTokenizer, KnowsTheIdsOfByt5) {
+  const test::TemporaryFolder folder;
+  const std::string config =
+      put(folder / "tokenizer_config.json", R"({"tokenizer_class": "ByT5Tokenizer"})");
+  const auto t = tokenizer::load_tokenizer(folder.str());
+  EXPECT_EQ(t->vocab_size(), 384);
+  EXPECT_EQ(t->special_ids().pad, 0);
+  EXPECT_EQ(t->special_ids().unknown, 2);
+  EXPECT_EQ(t->document_end(), 1);
+  ASSERT_EQ(t->sentinel_ids().size(), 125u);
+  EXPECT_EQ(t->sentinel_ids()[1], 260);
+  EXPECT_EQ(t->decode(Ids{107, 198, 172, 2, 259, 258, 1}), "h\xC3\xA9<unk><extra_id_0>\xFF</s>");
+  EXPECT_EQ(t->encode("\xFFh\xC3"), (Ids{258, 107, 198}));
+  const auto refused = [&](const char* text, std::initializer_list<std::string> parts) {
+    put(config, text);
+    expect_error(ExitCode::input, parts, [&] { tokenizer::load_tokenizer(folder.str()); });
+  };
+  refused(
+      R"({"tokenizer_class": "ByT5Tokenizer", "added_tokens_decoder": {"x": {"content": "y"}}})",
+      {"tokenizer_config.json", "added_tokens_decoder.x", "expected an id"});
+  refused(R"({"tokenizer_class": "BertTokenizer"})", {folder.str(), "ByT5Tokenizer"});
+  EXPECT_FALSE(tokenizer::has_tokenizer(folder.str()));
+}
+
+TEST(LoadTokenizer, RefusesPiecesThatAreNumberedAnew) {
+  const test::TemporaryFolder folder;
+  put(folder / "sentencepiece.bpe.model", test::get(fixtures + "/spm_unigram.model"));
+  EXPECT_TRUE(tokenizer::has_tokenizer(folder.str()));
+  const auto refused = [&](std::initializer_list<std::string> parts) {
+    expect_error(ExitCode::input, parts, [&] { tokenizer::load_tokenizer(folder.str()); });
+  };
+  refused({folder.str(), "sentencepiece.bpe.model", "tokenizer.json"});
+  put(folder / "spiece.model", test::get(fixtures + "/spm_unigram.model"));
+  const auto t5 = tokenizer::load_tokenizer(folder.str());
+  EXPECT_EQ(t5->vocab_size(), 500);
+  EXPECT_EQ(t5->encode_with_specials("").size(), 1u);
+  put(folder / "tokenizer_config.json", R"({"tokenizer_class": "PegasusTokenizer"})");
+  refused({"spiece.model of PegasusTokenizer", "T5Tokenizer", "tokenizer.json"});
+}
+
 TEST(LoadTokenizer, PrefersTokenizerJsonInAFolder) {
   const test::TemporaryFolder folder;
   put(folder / "tokenizer.json", test::get(fixtures + "/bert.json"));
