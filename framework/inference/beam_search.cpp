@@ -23,7 +23,9 @@ double BeamSearch::scored(double sum, std::int64_t tokens) const {
 
 std::vector<BeamSearch::Candidate> BeamSearch::candidates(std::span<const double> logits) const {
   const std::size_t vocabulary = logits.size() / static_cast<std::size_t>(options_.beams);
-  const std::size_t wanted = static_cast<std::size_t>(2 * options_.beams);
+  // Even where every beam's ends come first, as many others follow as there are beams.
+  const std::size_t wanted =
+      static_cast<std::size_t>(options_.beams) * (2 + options_.other_ends.size());
   std::vector<Candidate> all;
   for (std::size_t b = 0; b < beams_.size(); ++b) {
     const auto row = logits.subspan(b * vocabulary, vocabulary);

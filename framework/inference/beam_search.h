@@ -19,10 +19,10 @@ struct BeamOptions {
   std::int64_t max_tokens = 1;                // of a hypothesis, the end included
 };
 
-// Each step takes the 2 * beams most likely continuations of all beams. An end among the first
-// `beams` of them finishes a hypothesis; the first `beams` that are no end go on. Of equally likely
-// ones the earlier beam, then the lower id, comes first. The search is over after max_tokens, or
-// when no beam can still win.
+// Each step takes the (ends + 1) * beams most likely continuations of all beams. An end among the
+// first `beams` of them finishes a hypothesis; the first `beams` that are no end go on. Of equally
+// likely ones the earlier beam, then the lower id, comes first. The search is over after
+// max_tokens, or when no beam can still win.
 class BeamSearch {
  public:
   BeamSearch(const BeamOptions& options, std::int32_t begin);

@@ -134,6 +134,23 @@ TEST(BeamSearch, EqualOnesGoByBeamThenId) {
   EXPECT_EQ(s.ids()[1], 2);
 }
 
+TEST(BeamSearch, HasBeamsLeftWhereSeveralEndsComeFirst) {
+  inference::BeamSearch s(
+      {.beams = 2, .length_penalty = 2, .end = kEnd, .other_ends = {1, 2, 3}, .max_tokens = 2},
+      kBegin);
+  const std::vector<double> ends_first{5, 5, 5, 5, 1, 0}, one_end{0, 0, 9, 0, 0, 0};
+  const auto both = [](std::vector<double> row) {
+    row.insert(row.end(), row.begin(), row.end());
+    return row;
+  };
+  s.advance(both(ends_first));
+  ASSERT_FALSE(s.done());
+  EXPECT_EQ(s.ids()[0], 4);
+  EXPECT_EQ(s.ids()[1], 5);
+  s.advance(both(one_end));
+  EXPECT_EQ(s.best(), Ids{4});
+}
+
 TEST(BeamSearch, RefusesNumbersThatAreNotFinite) {
   inference::BeamSearch s({.beams = 1, .end = kEnd, .max_tokens = 3}, kBegin);
   EXPECT_THROW(s.advance(std::vector<double>{0, NAN, 0, 0}), std::runtime_error);
