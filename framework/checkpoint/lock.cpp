@@ -17,6 +17,9 @@
 namespace tfm::checkpoint {
 namespace {
 
+// The kernel's ENOTSUPP, which NFS and DVS let out and <cerrno> does not have.
+constexpr int kernel_enotsupp = 524;
+
 struct Owner {
   std::string host, boot;
   long pid = 0;
@@ -78,7 +81,7 @@ RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
       if (errno == EWOULDBLOCK)
         refuse("another run is using this directory (" + owner_of(fd_).str() +
                "); stop it or set another checkpoint.dir");
-      locks = errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK;
+      locks = errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK && errno != kernel_enotsupp;
       if (locks) refuse("cannot be locked: " + errno_text(), ExitCode::retryable);
     }
     if (io::is_named(fd_, path_) || tries == 100) break;

@@ -717,11 +717,11 @@ TEST_F(Checkpoint, TheLockKeepsASecondRunOut) {
   EXPECT_TRUE(fs::exists(dir_ + "/run.lock"));
 }
 
-// This process has no flock() from now on, as on a file system that lacks it.
-bool lose_flock() {
+// flock() fails with `error` in this process from now on, as on a file system that lacks it.
+bool lose_flock(unsigned error) {
   sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
-                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   const sock_fprog program{std::size(code), code};
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
@@ -729,12 +729,12 @@ bool lose_flock() {
 }
 
 TEST_F(Checkpoint, WithoutLocksOfItsFileSystemADirectoryIsKeptByTheOwnersName) {
-  const auto start = [&](long owner, const std::string& boot = boot_id()) {
+  const auto start = [&](long owner, const std::string& boot = boot_id(), unsigned error = ENOSYS) {
     if (owner != 0)
       std::ofstream(dir_ + "/run.lock")
           << "host " << host_name() << "\npid " << owner << "\nboot " << boot << "\n";
     return in_child([&] {
-      if (!lose_flock()) return 3;
+      if (!lose_flock(error)) return 3;
       try {
         checkpoint::RunLock lock(dir_);
         return io::read_whole_file(dir_ + "/run.lock", 4096)
@@ -752,6 +752,9 @@ TEST_F(Checkpoint, WithoutLocksOfItsFileSystemADirectoryIsKeptByTheOwnersName) {
   const int first = start(0);
   if (first == 3) GTEST_SKIP() << "system calls cannot be filtered here";
   EXPECT_EQ(first, 0);
+  for (const unsigned error : {EOPNOTSUPP, ENOLCK, 524 /* ENOTSUPP of the kernel */})
+    EXPECT_EQ(start(0, boot_id(), error), 0) << error;
+  EXPECT_EQ(start(0, boot_id(), EIO), 5) << "not a file system without locks";
   EXPECT_EQ(start(::getpid()), 1) << "may be another run";
   EXPECT_TRUE(fs::exists(dir_ + "/run.lock"));
   const pid_t ended = ::fork();
