@@ -96,6 +96,13 @@ std::string number_text(double x) {
   return {buffer, std::to_chars(buffer, buffer + sizeof buffer, x).ptr};
 }
 
+bool ends_with_any_case(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() &&
+         std::equal(end.begin(), end.end(), text.end() - std::ssize(end), [](char a, char b) {
+           return a == std::tolower(static_cast<unsigned char>(b));
+         });
+}
+
 std::string hex_digits(unsigned char byte) {
   static constexpr char digits[] = "0123456789abcdef";
   return {digits[byte >> 4], digits[byte & 15]};

@@ -26,7 +26,8 @@ std::string number_text(double x);          // shortest decimal that reads back 
 std::string counted(std::integral auto n, std::string_view noun) {  // "1 node", "2 nodes"
   return std::to_string(n).append(" ").append(noun).append(n == 1 ? "" : "s");
 }
-std::string hex_digits(unsigned char byte);       // two, in lower case
+bool ends_with_any_case(std::string_view text, std::string_view end);  // `end`: ASCII, lower case
+std::string hex_digits(unsigned char byte);                            // two, in lower case
 std::string shell_quoted(std::string_view word);  // for sh, in single quotes where it needs them
 
 // Untrusted text for a message: in single quotes, cut at 96 bytes, all but printable ASCII escaped

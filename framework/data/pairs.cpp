@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "data/sampler.h"
 #include "io/text_stream.h"
+#include "text/documents.h"
 
 namespace tfm::data {
 namespace {
@@ -14,7 +15,11 @@ namespace {
 // The lines of a file, one after the other.
 class Lines {
  public:
-  explicit Lines(const std::string& path) : path_(path), file_(path) {}
+  explicit Lines(const std::string& path) : path_(path), file_(path) {
+    if (text::is_json_lines(path))
+      throw Error(ExitCode::input,
+                  path + ": holds JSON lines; expected plain text for pairs, a sentence a line");
+  }
   bool next() {
     std::size_t end;
     for (std::size_t seen = at_; (end = held_.find('\n', seen)) == held_.npos && more();)

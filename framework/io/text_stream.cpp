@@ -100,6 +100,15 @@ std::string command_for(std::string_view command, const std::string& path) {
   return text;
 }
 
+// The first line that is not blank, without the white space around it.
+std::string_view first_line(std::string_view head) {
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF", blank = " \t\r\n";
+  if (head.starts_with(byte_order_mark)) head.remove_prefix(byte_order_mark.size());
+  head.remove_prefix(std::min(head.find_first_not_of(blank), head.size()));
+  head = head.substr(0, head.find('\n'));
+  return head.substr(0, head.find_last_not_of(blank) + 1);
+}
+
 [[noreturn]] void input_error(const std::string& path, const std::string& what) {
   throw Error(ExitCode::input, path + ": " + what);
 }
@@ -108,8 +117,13 @@ std::string command_for(std::string_view command, const std::string& path) {
 
 std::string_view without_compression(std::string_view name) {
   for (const std::string_view end : {".gz", ".zst"})
-    if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
+    if (ends_with_any_case(name, end)) return name.substr(0, name.size() - end.size());
   return name;
+}
+
+bool begins_with_object_line(std::string_view head) {
+  const std::string_view line = first_line(head);
+  return line.starts_with('{') && (line.ends_with('}') || line.end() == head.end());
 }
 
 std::string not_text(std::string_view head, const std::string& path) {
@@ -127,14 +141,16 @@ std::string not_text(std::string_view head, const std::string& path) {
     return "is binary (byte " + std::to_string(nul) + " is NUL); expected UTF-8 text" +
            std::string(tokens ? use_of_tokens : "");
   }
-  const auto first = head.find_first_not_of(" \t\r\n");
-  if (without_compression(path).ends_with(".json") && first != head.npos &&
-      (head[first] == '[' || head[first] == '{')) {
-    const std::string command = head[first] == '[' ? "jq -c '.[]'" : "jq -c .";
+  if (!ends_with_any_case(without_compression(path), ".json")) return "";
+  const std::string_view line = first_line(head);
+  const bool array = line.starts_with('[');
+  if (array || (line.starts_with('{') && !begins_with_object_line(head))) {
+    const std::string command = array ? "jq -c '.[]'" : "jq -c .";
     const bool compressed = without_compression(path).size() < path.size();
-    return "is JSON; expected text or JSON lines (.jsonl); convert it: " +
-           (compressed ? (path.ends_with(".gz") ? "gzip -dc " : "zstd -dc ") + shell_quoted(path) +
-                             " | " + command
+    return std::string(array ? "is a JSON array" : "is a JSON object of several lines") +
+           "; expected text or JSON lines, an object a line; convert it: " +
+           (compressed ? (ends_with_any_case(path, ".gz") ? "gzip -dc " : "zstd -dc ") +
+                             shell_quoted(path) + " | " + command
                        : command + " " + shell_quoted(path)) +
            " > " + shell_quoted(std::string(without_compression(path)) + "l");
   }

@@ -36,7 +36,10 @@ class TextStream {
 // read.
 void check_text(const std::string& path);
 
-// `name` without a trailing .gz or .zst.
+// `name` without a trailing .gz or .zst, of any case.
 std::string_view without_compression(std::string_view name);
+
+// Whether the first line of a text that begins with `head` is a JSON object, as far as it reaches.
+bool begins_with_object_line(std::string_view head);
 
 }  // namespace tfm::io

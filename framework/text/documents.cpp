@@ -1,5 +1,6 @@
 #include "text/documents.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -11,6 +12,22 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr std::size_t block_bytes = std::size_t{4} << 20, max_held_bytes = std::size_t{256} << 20;
+
+constexpr const char *chat_field = "messages", *no_chats = "; chats are not supported yet";
+
+// What is said of an object without the field: the fields that it has.
+std::string missing_field(std::string_view line, const std::string& field) {
+  constexpr std::size_t most = 8;
+  std::string names;
+  const auto shallow = [](int depth, auto, auto&) { return depth <= 1; };
+  const auto object = nlohmann::ordered_json::parse(line, shallow);
+  for (std::size_t n = 0; const auto& [name, value] : object.items())
+    if (++n <= most + 1) names += n > most ? ", ..." : (n > 1 ? ", " : "") + in_quotes(name);
+  if (names.empty()) return "the object has no field \"" + field + "\", and no other";
+  return "the object has no field \"" + field + "\"; expected the field of the text in " +
+         "data.train.field, or --field of tfm-data: one of " + names +
+         (object.contains(chat_field) ? no_chats : "");
+}
 
 // Finds one string of the outermost object without building the rest.
 class FieldReader final : public nlohmann::json_sax<Json> {
@@ -32,7 +49,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
     return found = true;
   }
   bool start_object(std::size_t) override {
-    if (wanted_) fail("is not a string");
+    if (wanted_) fail("is not a string" + std::string(field_ == chat_field ? no_chats : ""));
     ++depth_;
     return true;
   }
@@ -54,7 +71,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  [[noreturn]] void fail(const char* what) const {
+  [[noreturn]] void fail(const std::string& what) const {
     throw Error(ExitCode::input, where_ + ": field \"" + field_ + "\" " + what);
   }
   [[noreturn]] void value_outside() const {
@@ -115,8 +132,7 @@ std::int64_t read_line(std::string_view line, const std::string& where, const st
   if (line.find_first_not_of(" \t\r", begin) == line.npos) return 0;
   FieldReader reader(field, where);
   Json::sax_parse(line, &reader);
-  if (!reader.found)
-    throw Error(ExitCode::input, where + ": the object has no field \"" + field + "\"");
+  if (!reader.found) throw Error(ExitCode::input, where + ": " + missing_field(line, field));
   if (reader.text.empty()) return 1;
   sink(reader.text, true);
   return 0;
@@ -141,8 +157,18 @@ std::int64_t read_jsonl(Blocks& blocks, const std::string& path, const std::stri
 
 }  // namespace
 
-bool is_json_lines(std::string_view path) {
-  return io::without_compression(path).ends_with(".jsonl");
+bool is_json_lines(const std::string& path) {
+  const std::string_view name = io::without_compression(path);
+  for (const std::string_view end : {".jsonl", ".jsonlines", ".jl", ".ndjson"})
+    if (ends_with_any_case(name, end)) return true;
+  if (!ends_with_any_case(name, ".json") || !std::filesystem::is_regular_file(path)) return false;
+  try {
+    std::string head(std::size_t{64} << 10, '\0');
+    head.resize(io::TextStream(path).read(head.data(), head.size()));
+    return io::begins_with_object_line(head);
+  } catch (const Error&) {  // whoever reads the file says what is wrong
+    return false;
+  }
 }
 
 std::int64_t read_documents(const std::string& path, const std::string& field,

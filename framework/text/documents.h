@@ -13,8 +13,9 @@ using TextSink = std::function<void(std::string_view text, bool last)>;
 // Returns where a document may be cut, as Tokenizer::safe_cut().
 using SafeCut = std::function<std::size_t(std::string_view text)>;
 
-// Whether a file name says that each line is a JSON object: .jsonl, .jsonl.gz, .jsonl.zst.
-bool is_json_lines(std::string_view path);
+// Whether a file holds a JSON object a line: by its name (.jsonl, .jsonlines, .jl or .ndjson, of
+// any case, compressed or not) or, of a .json file, by its first line.
+bool is_json_lines(const std::string& path);
 
 // Reads the documents of a file and returns the number of those without text. In JSON lines, each
 // line that is not blank is an object whose string `field` is a document; any other file is one

@@ -7,6 +7,7 @@
 #include "data/encode_file.h"
 #include "data/loader.h"
 #include "data/next_token.h"
+#include "data/pairs.h"
 #include "data/prepare.h"
 #include "data/source.h"
 #include "data/token_file.h"
@@ -296,6 +297,33 @@ TEST(Source, EncodesText) {
   expect_error(ExitCode::input, {"a.txt", "119", "110"}, [&] { plain->check_ids(110); });
 }
 
+TEST(Source, KnowsJsonLinesByNameAndByContent) {
+  const TemporaryFolder folder;
+  const auto bytes = tokenizer::load_tokenizer("bytes");
+  const auto tokens = [&](const std::string& name, const std::string& content) {
+    put(folder / name, content);
+    return data::open_source({config::SourceType::text, {{folder / name}}}, *bytes, 1)->tokens();
+  };
+  const std::string lines = "{\"text\": \"ab\"}\n{\"text\": \"cd\"}\n";
+  for (const char* name : {"a.ndjson", "A.JSONL", "a.jl", "a.jsonlines", "a.json", "a.JSON"}) {
+    EXPECT_EQ(tokens(name, lines), 4) << name;
+    EXPECT_EQ(tokens(std::string(name) + ".gz", test::gzip(lines)), 4) << name;
+    EXPECT_EQ(tokens(std::string(name) + ".ZST", test::zstandard(lines)), 4) << name;
+  }
+  EXPECT_EQ(tokens("long.json", "{\"text\": \"" + std::string(100000, 'x') + "\"}"), 100000);
+  for (const char* name : {"a.txt", "a", "jsonl", "a.jsonl.txt"})
+    EXPECT_EQ(tokens(name, lines), std::ssize(lines)) << name;
+  EXPECT_EQ(tokens("prose.json", "no JSON"), 7);
+  for (const char* whole : {"[{\"text\": \"ab\"}]", "{\n  \"text\": \"ab\"\n}\n"})
+    expect_error(ExitCode::input, {"whole.json", "JSON lines", "jq"},
+                 [&] { tokens("whole.json", whole); });
+  put(folder / "a.jsonl", lines);
+  expect_error(ExitCode::input, {"a.jsonl", "JSON lines", "pairs"}, [&] {
+    data::each_pair({.source = folder / "a.jsonl", .target = folder / "a.jsonl", .files = {}},
+                    [](auto...) {});
+  });
+}
+
 TEST(Source, RefusesBrokenJsonLines) {
   const TemporaryFolder folder;
   const auto bytes = tokenizer::load_tokenizer("bytes");
@@ -308,7 +336,10 @@ TEST(Source, RefusesBrokenJsonLines) {
   refused("{\"text\": \"x\"", {"a.jsonl:2", "invalid JSON"});
   refused("{\"text\": \"\xFF\"}", {"a.jsonl:2", "invalid JSON"});
   refused("{\"text\": \"\\ud800\"}", {"a.jsonl:2", "invalid JSON"});
-  refused("{\"txt\": \"x\"}", {"a.jsonl:2", "no field \"text\""});
+  refused("{\"txt\": \"x\", \"n\": {\"deep\": 1}}",
+          {"a.jsonl:2", "no field \"text\"", "'txt', 'n'", "data.train.field", "--field"});
+  refused("{\"messages\": [{\"role\": \"user\"}]}", {"'messages'", "chats are not supported"});
+  refused("{}", {"a.jsonl:2", "no field \"text\""});
   refused("{\"text\": 1}", {"a.jsonl:2", "not a string"});
   refused("{\"text\": null}", {"a.jsonl:2", "not a string"});
   refused("{\"text\": [\"x\"]}", {"a.jsonl:2", "not a string"});

@@ -135,7 +135,9 @@ TEST(TextStream, RefusesWhatIsNotTextWithTheCommandThatConvertsIt) {
       {"wider.txt", "\xFF\xFE\0\0h\0\0\0"s, "UTF-32", "iconv -f UTF-32 -t UTF-8"},
       {"a.json", " \n[{\"text\": 1}]", "JSON",
        "jq -c '.[]' " + path + "a.json > " + path + "a.jsonl"},
-      {"o.json", "{\"text\": 1}\n", "JSON", "jq -c . " + path + "o.json > " + path + "o.jsonl"},
+      {"o.JSON", "{\n\"text\": 1}\n", "JSON object of several lines",
+       "jq -c . " + path + "o.JSON > " + path + "o.JSONl"},
+      {"o.json", "{\"text\": [\n1]}\n", "JSON", "jq -c . " + path + "o.json > " + path + "o.jsonl"},
       {"a.json.gz", gzip("[1]"), "JSON",
        "gzip -dc " + path + "a.json.gz | jq -c '.[]' > " + path + "a.jsonl"},
       {"a.tar.gz", gzip(std::string(257, 'n') + "ustar" + more), "tar", "tar -xOf"},
@@ -165,6 +167,8 @@ TEST(TextStream, TakesTextThatLooksLikeSomethingElse) {
         std::string(65536, 'x') + "\0 after 64 KiB"s})
     EXPECT_EQ(read_all(put(folder / "t.txt", text)), text);
   EXPECT_EQ(read_all(put(folder / "prose.json", "not JSON")), "not JSON");
+  const std::string lines = "{\"text\": 1}\n{}\n";
+  EXPECT_EQ(read_all(put(folder / "lines.json", lines)), lines);
 }
 
 }  // namespace
