@@ -1,6 +1,7 @@
 #include "tokenizer/tokenizer_json.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -8,12 +9,14 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "core/host.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_vocab.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/serde_json_float.h"
+#include "tokenizer/tokenizer_config.h"
 #include "tokenizer/unigram.h"
 #include "tokenizer/wordpiece.h"
 
@@ -246,15 +249,45 @@ nlohmann::json added_to_gpt2(const Ids& vocabulary, const std::string& path) {
   return list;
 }
 
+// Settings of tokenizer_config.json that versions of transformers disagree about, and added tokens
+// at which the library would split a text into characters.
+void warn_of_differences(const std::string& path, const Settings& ignored,
+                         const PipelineParts& parts) {
+  std::string all;
+  for (const std::string& setting : ignored) all += (all.empty() ? "" : ", ") + setting;
+  if (!all.empty())
+    all = "its tokenizer_config.json says " + all +
+          ", which transformers 4 and 5 do not both obey; tokenizer.json is used";
+  for (const AddedToken& token : parts.added) {
+    std::string text = token.content;
+    if (!token.normalized || !parts.normalizer) continue;
+    parts.normalizer->apply(text);
+    if (text.empty())
+      all += (all.empty() ? "" : "; ") + std::string("the added token ") +
+             in_quotes(token.content) +
+             " is empty once it is normalized and matches nothing, where tokenizers 0.23 splits "
+             "texts into characters; set its \"normalized\" to false";
+  }
+  if (!all.empty() && rank_of_launch() == 0)
+    std::fprintf(stderr, "warning: %s: %s\n", path.c_str(), all.c_str());
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path) {
-  const nlohmann::json tree = io::read_json_file(path, max_tokenizer_bytes, serde_json_float);
+  nlohmann::json tree = io::read_json_file(path, max_tokenizer_bytes, serde_json_float);
   const io::JsonNode root(tree, path);
   root.expect_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                     "pre_tokenizer", "post_processor", "decoder", "model"});
   if (const auto version = root.find("version"); version && version->string() != "1.0")
     version->fail("expected 1.0, got " + in_quotes(version->string()));
+  const std::filesystem::path file(path);
+  const std::string folder = file.parent_path().empty() ? "." : file.parent_path().string();
+  const nlohmann::json beside =
+      file.filename() == "tokenizer.json" ? read_tokenizer_config(folder) : nlohmann::json();
+  const io::JsonNode config(beside, folder + tokenizer_config_file);
+  Settings ignored;
+  if (!beside.empty()) ignored = change_components(folder, config, tree);
   PipelineParts parts;
   if (const auto node = root.find("normalizer")) parts.normalizer = read_normalizer(*node);
   bool byte_level = false;
@@ -267,6 +300,10 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path) {
   if (const auto node = root.find("added_tokens")) read_added_tokens(*node, parts);
   if (const auto node = root.find("post_processor")) read_post_processor(*node, parts);
   if (const auto node = root.find("decoder")) parts.decoder = read_decoder(*node);
+  if (!beside.empty())
+    for (std::string& setting : change_tokens(folder, config, parts))
+      ignored.push_back(std::move(setting));
+  warn_of_differences(path, ignored, parts);
   std::unordered_set<std::int32_t> known;
   for (const auto& [token, id] : parts.entries) known.insert(id);
   for (const auto* list : {&parts.before, &parts.after})

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -285,6 +286,66 @@ TEST(LoadTokenizer, ReadsDirectoriesAsTransformersDoes) {
   EXPECT_GT(cases, 5);
 }
 
+TEST(LoadTokenizer, WarnsOnceOfWhatTransformersOrTheLibraryDoOtherwise) {
+  const auto warning_of = [](
+                              const std::string& fixture, const Json& config,
+                              const std::function<void(Json&)>& change = [](Json&) {}) {
+    const test::TemporaryFolder folder;
+    Json tree = Json::parse(test::get(fixtures + "/" + fixture));
+    change(tree);
+    put(folder / "tokenizer.json", tree.dump());
+    put(folder / "tokenizer_config.json", config.dump());
+    testing::internal::CaptureStderr();
+    tokenizer::load_tokenizer(folder.str());
+    return testing::internal::GetCapturedStderr();
+  };
+  const auto expect_parts = [](const std::string& warning, std::vector<std::string> parts) {
+    for (const std::string& part : parts) EXPECT_NE(warning.find(part), warning.npos) << warning;
+    EXPECT_EQ(std::ranges::count(warning, '\n'), 1) << warning;
+  };
+  const std::string tokenizer_class = "tokenizer_class";
+  expect_parts(warning_of("llama2.json", {{tokenizer_class, "LlamaTokenizer"},
+                                          {"add_bos_token", false},
+                                          {"add_eos_token", true}}),
+               {"tokenizer.json: ", "add_bos_token false", "add_eos_token true"});
+  expect_parts(warning_of("gpt2.json", {{tokenizer_class, "PreTrainedTokenizerFast"},
+                                        {"add_prefix_space", true}}),
+               {"add_prefix_space true"});
+  expect_parts(
+      warning_of("bert.json", {{tokenizer_class, "MPNetTokenizer"}, {"do_lower_case", false}}),
+      {"do_lower_case false"});
+  const auto add_invisible = [](Json& tree) {
+    tree["added_tokens"].push_back({{"id", tree["model"]["vocab"].size()},
+                                    {"content", "\u200b"},
+                                    {"normalized", true},
+                                    {"special", false}});
+  };
+  expect_parts(warning_of("bert.json", Json::object(), add_invisible),
+               {"\\xE2\\x80\\x8B", "matches nothing"});
+  // As published.
+  EXPECT_EQ(warning_of("llama2.json", {{tokenizer_class, "LlamaTokenizer"},
+                                       {"add_bos_token", true},
+                                       {"add_eos_token", false},
+                                       {"legacy", false},
+                                       {"bos_token", "<s>"}}),
+            "");
+  EXPECT_EQ(warning_of("bert.json", {{"do_lower_case", true}, {"model_max_length", 512}}), "");
+  EXPECT_EQ(warning_of("gpt2.json", {{"model_max_length", 1024}, {"add_prefix_space", false}}), "");
+  EXPECT_EQ(warning_of("llama3.json", {{tokenizer_class, "PreTrainedTokenizerFast"},
+                                       {"bos_token", "<|begin_of_text|>"}}),
+            "");
+}
+
+TEST(LoadTokenizer, TakesTheClassOfTheModelWhereNoneIsNamed) {
+  const test::TemporaryFolder folder;
+  put(folder / "tokenizer.json", test::get(fixtures + "/bert.json"));
+  const auto lower = tokenizer::load_tokenizer(folder.str())->encode("hello");
+  put(folder / "tokenizer_config.json", R"({"do_lower_case": false})");
+  EXPECT_EQ(tokenizer::load_tokenizer(folder.str())->encode("HELLO"), lower);
+  put(folder / "config.json", R"({"model_type": "bert"})");
+  EXPECT_NE(tokenizer::load_tokenizer(folder.str())->encode("HELLO"), lower);
+}
+
 TEST(LoadTokenizer, KnowsTheIdsOfByt5) {
   const test::TemporaryFolder folder;
   const std::string config =
@@ -304,7 +365,7 @@ TEST(LoadTokenizer, KnowsTheIdsOfByt5) {
   };
   refused(
       R"({"tokenizer_class": "ByT5Tokenizer", "added_tokens_decoder": {"x": {"content": "y"}}})",
-      {"tokenizer_config.json", "added_tokens_decoder.x", "expected an id"});
+      {"tokenizer_config.json", "added_tokens_decoder.'x'", "expected an id"});
   refused(R"({"tokenizer_class": "BertTokenizer"})", {folder.str(), "ByT5Tokenizer"});
   EXPECT_FALSE(tokenizer::has_tokenizer(folder.str()));
 }
