@@ -9,11 +9,11 @@
 #include "nn/placement.h"
 
 namespace tfm::train {
-RankTimes::RankTimes(const comm::Mesh& mesh)
+RankTimes::RankTimes(const comm::Mesh& mesh, const comm::Mesh& tensors)
     : mesh_(mesh), hosts_(comm::gather_strings(mesh.world(), host_name())) {
   for (const comm::AxisSet axes : mesh.layout.groups())
-    if (mesh.layout.size(axes) > 1) axes_.push_back(axes);
-  if (mesh.messages) axes_.push_back(nn::kStageAxes);
+    if (mesh.layout.size(axes) > 1 && !tensors.group(axes).on_stream()) axes_.push_back(axes);
+  if (mesh.messages && !tensors.messages->on_stream()) axes_.push_back(nn::kStageAxes);
   mine_.resize(width());
   all_.resize(width() * hosts_.size());
 }

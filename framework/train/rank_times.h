@@ -12,9 +12,11 @@ namespace tfm::train {
 
 class RankTimes {
  public:
-  explicit RankTimes(const comm::Mesh& mesh);  // collective
-  void add(const StepPhases& phases);          // of a step of this rank
-  void gather();                               // collective
+  // Collective. `tensors`: the groups of device tensors; of axes along which a device completes the
+  // collectives by itself, no time is known.
+  RankTimes(const comm::Mesh& mesh, const comm::Mesh& tensors);
+  void add(const StepPhases& phases);  // of a step of this rank
+  void gather();                       // collective
 
   int ranks() const { return static_cast<int>(hosts_.size()); }
   const std::string& host(int rank) const { return hosts_[static_cast<std::size_t>(rank)]; }
@@ -29,7 +31,7 @@ class RankTimes {
     int rank = 0;
     double seconds = 0;
   };
-  std::optional<Straggler> straggler() const;  // nullopt if nothing is exchanged
+  std::optional<Straggler> straggler() const;  // nullopt if no such time is known
 
  private:
   std::size_t width() const { return kPhases.size() + axes_.size(); }

@@ -112,7 +112,7 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
   };
   const bool runs_ahead = run.engine.runs_ahead();
   auto start = Clock::now();
-  if (!metrics.listen.empty()) run.rank_times.emplace(mesh);
+  if (!metrics.listen.empty()) run.rank_times.emplace(mesh, run.engine.rank_context().tensors);
   if (timed) run.engine.time_steps(&times);
   while (!run.over()) {
     if (!run.ahead) start = Clock::now();

@@ -15,7 +15,7 @@ using test::job;
 
 TEST(RankTimes, NameTheRankThatOthersWaitFor) {
   const comm::Mesh& mesh = test::mesh_of({job().size(), 1});
-  train::RankTimes times(mesh);
+  train::RankTimes times(mesh, mesh);
   const int slow = job().size() - 1;
   double value = 0;
   const auto step = [&](double seconds) {
@@ -44,6 +44,41 @@ TEST(RankTimes, NameTheRankThatOthersWaitFor) {
   double waited = 0;
   for (const auto& [axes, seconds] : times.collectives(0)) waited += seconds;
   EXPECT_GT(waited, 0.3);
+}
+
+// A group whose collectives a device completes, as those of NCCL.
+class OnStream final : public comm::Communicator {
+ public:
+  explicit OnStream(int size) : size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  bool on_stream() const override { return true; }
+  void all_reduce(Tensor, comm::Collective) override {}
+  void reduce_scatter(Tensor, Tensor) override {}
+  void all_gather(Tensor, Tensor) override {}
+  void ring_shift(Tensor, Tensor) override {}
+  void broadcast(Tensor, int) override {}
+  void barrier() override {}
+  Ticket start(comm::Collective, Tensor, Tensor) override { return 0; }
+  void finish(Ticket) override {}
+
+ private:
+  int size_;
+};
+
+TEST(RankTimes, SayNothingOfCollectivesThatADeviceCompletes) {
+  const comm::Mesh& mesh = test::mesh_of({job().size(), 1});
+  comm::Mesh tensors = mesh;
+  for (const comm::AxisSet axes : mesh.layout.groups())
+    tensors.handle(axes) = std::make_shared<OnStream>(mesh.layout.size(axes));
+  train::RankTimes times(mesh, tensors);
+  double value = 0;
+  mesh.world().all_reduce({&value, DType::f64, {1}});
+  times.add({{"step", 1.0}});
+  times.gather();
+  EXPECT_FALSE(times.straggler());
+  EXPECT_TRUE(times.collectives(0).empty());
+  EXPECT_EQ(times.phases(0).at("step"), 1);
 }
 
 }  // namespace
