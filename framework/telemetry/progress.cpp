@@ -41,13 +41,7 @@ std::string duration_text(double seconds) {
   return printed("%lldd%02lldh", s / 86400, s / 3600 % 24);
 }
 
-std::string Progress::time_left(const ProgressSample& s) {
-  average_seconds_ =
-      average_seconds_ > 0 ? 0.9 * average_seconds_ + 0.1 * s.step_seconds : s.step_seconds;
-  return duration_text(static_cast<double>(s.steps - s.step) * average_seconds_);
-}
-
-std::string Progress::line(const ProgressSample& s) {
+std::string step_line(const ProgressSample& s) {
   const double percent =
       s.steps > 0 ? 100.0 * static_cast<double>(s.step) / static_cast<double>(s.steps) : 0;
   return printed("step %lld/%lld %.1f%%", static_cast<long long>(s.step),
@@ -56,17 +50,17 @@ std::string Progress::line(const ProgressSample& s) {
          count_text(s.tokens_per_second) + " tok/s | " +
          (s.mfu ? printed("%.1f%%", *s.mfu * 100) : "n/a") + " MFU | mem " +
          bytes_text(static_cast<double>(s.memory_bytes)) + " | " + step_text(s.step_seconds) +
-         " | eta " + time_left(s);
+         " | eta " + duration_text(s.seconds_left);
 }
 
-std::string Progress::bar(const ProgressSample& s) {
+std::string step_bar(const ProgressSample& s) {
   constexpr std::int64_t width = 20;
   const auto full = static_cast<std::size_t>(
       s.steps > 0 ? std::clamp<std::int64_t>(width * s.step / s.steps, 0, width) : 0);
   return "[" + std::string(full, '#') + std::string(width - full, '-') + "] " +
          printed("%lld/%lld | loss %.4f | ", static_cast<long long>(s.step),
                  static_cast<long long>(s.steps), s.loss) +
-         count_text(s.tokens_per_second) + " tok/s | eta " + time_left(s);
+         count_text(s.tokens_per_second) + " tok/s | eta " + duration_text(s.seconds_left);
 }
 
 }  // namespace tfm::telemetry

@@ -14,21 +14,13 @@ struct ProgressSample {
   double tokens_per_second = 0;
   std::optional<double> mfu;      // 0 to 1; nullopt: the device's peak is unknown
   std::int64_t memory_bytes = 0;  // of one rank
-  double step_seconds = 0;
+  double step_seconds = 0, seconds_left = 0;
 };
 
-class Progress {
- public:
-  // Without a line break. The time left follows a moving average of the steps.
-  std::string line(const ProgressSample& sample);
-  // A progress bar: "[#####-----] 600/1200 | loss 3.2145 | 412.3k tok/s | eta 1h39m", likewise.
-  std::string bar(const ProgressSample& sample);
-
- private:
-  std::string time_left(const ProgressSample& sample);
-
-  double average_seconds_ = 0;
-};
+// Without a line break.
+std::string step_line(const ProgressSample& sample);
+// "[#####-----] 600/1200 | loss 3.2145 | 412.3k tok/s | eta 1h39m"
+std::string step_bar(const ProgressSample& sample);
 
 std::string count_text(double value);       // 953, 412.3k, 1.7M
 std::string duration_text(double seconds);  // 45s, 12m03s, 1h39m, 3d04h

@@ -56,9 +56,9 @@ class Checkpoints final : public Observer {
     const checkpoint::CheckpointResult result = checkpoint::write_checkpoint(
         c.dir, info, pieces, keep, checkpoint::checkpoint_ranks(run.mesh.world()));
     error_ = result.error;
-    run.tell(
-        &Observer::after_checkpoint,
-        WrittenCheckpoint{result, std::chrono::duration<double>(Clock::now() - start).count()});
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    run.time_left.add_checkpoint(run.step, seconds);
+    run.tell(&Observer::after_checkpoint, WrittenCheckpoint{result, seconds});
   }
 
   void at_end(TrainingRun&) override {

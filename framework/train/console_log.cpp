@@ -67,10 +67,11 @@ class ConsoleLog final : public Observer {
   void after_step(TrainingRun& run) override {
     const StepResult& r = run.result;
     const telemetry::ProgressSample sample{
-        run.step,  run.config.train.steps, r.loss,     r.grad_norm, run.lr, run.tokens_per_second(),
-        run.mfu(), peak_memory_bytes(run), run.seconds};
-    if (run.logged()) say(progress_.line(sample));
-    telemetry::set_live_line(live_.bar(sample));
+        run.step,    run.config.train.steps,  r.loss,    r.grad_norm,
+        run.lr,      run.tokens_per_second(), run.mfu(), peak_memory_bytes(run),
+        run.seconds, run.seconds_left()};
+    if (run.logged()) say(telemetry::step_line(sample));
+    telemetry::set_live_line(telemetry::step_bar(sample));
   }
 
   void after_evaluation(TrainingRun& run, const EvaluationResult& evaluated) override {
@@ -89,9 +90,6 @@ class ConsoleLog final : public Observer {
     say("checkpoint " + r.path + " | " + std::to_string(r.bytes >> 20) + " MiB in " +
         telemetry::duration_text(saved.seconds));
   }
-
- private:
-  telemetry::Progress progress_, live_;
 };
 
 }  // namespace

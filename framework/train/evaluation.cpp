@@ -65,6 +65,7 @@ class Evaluation final : public Observer {
     if (eval.has(bleu)) found.values[bleu] = text::corpus_bleu(translations, lines_.target);
     if (eval.has(chrf)) found.values[chrf] = text::corpus_chrf(translations, lines_.target);
     found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    run.time_left.add_evaluation(run.step, found.seconds);
     run.tell(&Observer::after_evaluation, found);
   }
 

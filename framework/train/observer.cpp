@@ -16,7 +16,8 @@ TrainingRun::TrainingRun(const config::Config& config, const comm::Mesh& mesh,
       mesh(mesh),
       data(config),
       engine(plan::make_step_plan(config, mesh), device),
-      watchdog(mesh, file_timeout()) {}
+      watchdog(mesh, file_timeout()),
+      time_left(config) {}
 
 bool TrainingRun::needs_engine() const {
   return std::ranges::any_of(observers, [&](const auto& o) { return o->needs_engine(*this); });

@@ -10,6 +10,7 @@
 #include "comm/watchdog.h"
 #include "data/run_data.h"
 #include "train/rank_times.h"
+#include "train/time_left.h"
 
 namespace tfm::train {
 
@@ -50,6 +51,7 @@ struct TrainingRun {
   double flops = 0;   // of that step's products, on all ranks
   StepPhases phases;  // of these seconds on this rank; on a GPU: data and the rest
   std::optional<RankTimes> rank_times;  // with metrics.listen, as of the last step logged
+  TimeLeft time_left;
   Machine machine;
   std::int64_t planned_bytes = 0;        // the most of any rank
   std::int64_t arena_bytes = 0;          // the most that any rank took; set at the end
@@ -78,6 +80,7 @@ struct TrainingRun {
     return machine.peak_flops > 0 ? std::optional(flops / seconds / machine.peak_flops)
                                   : std::nullopt;
   }
+  double seconds_left() const { return time_left.after(step); }
   // Seconds that ranks may wait for each other where files are read and written.
   double file_timeout() const;
   void expect_files() { watchdog.set_timeout(file_timeout()); }

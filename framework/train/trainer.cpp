@@ -135,6 +135,7 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
                        : StepPhases{{"data", data}, {"step", run.seconds - data}};
     data = 0;
     longest_step = std::max(longest_step, run.seconds);
+    run.time_left.add_step(run.seconds);
     if (run.rank_times) run.rank_times->add(run.phases);
     if (run.rank_times && run.logged()) run.rank_times->gather();
     run.tell(&Observer::after_step);

@@ -85,6 +85,10 @@ def check_training():
     for term in ("dumb", ""):
         written, _ = on_terminal("tfm-train", "cfg.yaml", term=term)
         assert "\x1b" not in written and stays(written.splitlines()) == expected
+    lines, live = screen(on_terminal("tfm-train", "cfg.yaml", "train.global_batch_size=256", "train.steps=30", "metrics.log_every=1")[0])
+    left = lambda texts, start: dict(m.groups() for text in texts if (m := re.match(start + r"(\d+)/30 .*eta (\w+)$", text)))
+    logged, shown = left(lines, "step "), left(live, r"\[[#-]*\] ")
+    assert len(logged) == 30 and len(shown) >= 5 and shown.items() <= logged.items(), (logged, shown)
     colors = re.compile(r"\x1b\[[\d;]*m")
     assert not colors.search(on_terminal("tfm-train", "cfg.yaml", extra={"NO_COLOR": "1"})[0])
 

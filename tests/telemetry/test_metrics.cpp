@@ -23,6 +23,7 @@
 #include "telemetry/metrics_server.h"
 #include "telemetry/progress.h"
 #include "train/stop_requests.h"
+#include "train/time_left.h"
 
 namespace tfm {
 namespace {
@@ -372,7 +373,6 @@ TEST(MetricsServer, DashboardAndAlertsUseWhatThereIs) {
 }
 
 TEST(ProgressLine, Format) {
-  telemetry::Progress progress;
   telemetry::ProgressSample s{.step = 1200,
                               .steps = 20000,
                               .loss = 3.21451,
@@ -381,15 +381,16 @@ TEST(ProgressLine, Format) {
                               .tokens_per_second = 412300,
                               .mfu = 0.417,
                               .memory_bytes = 65713000000,
-                              .step_seconds = 0.318};
+                              .step_seconds = 0.318,
+                              .seconds_left = 5978.4};
   EXPECT_EQ(
-      progress.line(s),
+      telemetry::step_line(s),
       "step 1200/20000 6.0% | loss 3.2145 | gnorm 0.83 | lr 3.00e-04 | 412.3k tok/s | 41.7% MFU | "
       "mem 61.2 GiB | 318 ms | eta 1h39m");
   s.mfu.reset();
   s.loss = std::nan("");
-  EXPECT_NE(progress.line(s).find("loss nan"), std::string::npos);
-  EXPECT_NE(progress.line(s).find("n/a MFU"), std::string::npos);
+  EXPECT_NE(telemetry::step_line(s).find("loss nan"), std::string::npos);
+  EXPECT_NE(telemetry::step_line(s).find("n/a MFU"), std::string::npos);
   EXPECT_EQ(telemetry::count_text(999.9), "1000");
   EXPECT_EQ(telemetry::count_text(999.97), "1.0k");
   EXPECT_EQ(telemetry::count_text(1.25e6), "1.2M");
@@ -398,14 +399,49 @@ TEST(ProgressLine, Format) {
   EXPECT_EQ(telemetry::duration_text(273600), "3d04h");
 }
 
-TEST(ProgressLine, TimeLeftFollowsAMovingAverageOfTheSteps) {
-  telemetry::Progress progress;
-  telemetry::ProgressSample s{.step = 1, .steps = 101, .step_seconds = 1};
-  EXPECT_TRUE(progress.line(s).ends_with("eta 1m40s"));
-  s.step = 2, s.step_seconds = 11;  // 0.9 * 1 + 0.1 * 11 = 2 s for each of 99
-  EXPECT_TRUE(progress.line(s).ends_with("eta 3m18s"));
-  s.step = 51, s.step_seconds = 12;  // 0.9 * 2 + 0.1 * 12 = 3 s for each of 50
-  EXPECT_TRUE(progress.line(s).ends_with("eta 2m30s"));
+config::Config config_with_events() {
+  config::Config c;
+  c.train.steps = 100;
+  c.eval.every = 30;
+  c.checkpoint.dir = "checkpoints";
+  c.checkpoint.every = 50;
+  return c;
+}
+
+TEST(TimeLeft, CountsStepsEvaluationsAndCheckpoints) {
+  train::TimeLeft left(config_with_events());
+  EXPECT_EQ(left.after(0), 0) << "nothing is known";
+  left.add_step(9);  // the first step is slow
+  EXPECT_EQ(left.after(1), 99 * 9);
+  left.add_step(1);
+  left.add_step(3);
+  EXPECT_EQ(left.after(3), 97 * 2) << "the first does not count beside others";
+  left.add_evaluation(30, 5);  // the next at 60, 90 and 100
+  EXPECT_EQ(left.after(30), 70 * 2 + 3 * 5);
+  left.add_checkpoint(50, 7);  // the next at 100
+  EXPECT_EQ(left.after(50), 50 * 2 + 3 * 5 + 7);
+  EXPECT_EQ(left.after(60), 40 * 2 + 3 * 5 + 7) << "that of this step is still to come";
+  left.add_evaluation(60, 4);
+  EXPECT_EQ(left.after(60), 40 * 2 + 2 * 4 + 7);
+  EXPECT_EQ(left.after(100), 4 + 7);
+  left.add_evaluation(100, 4);
+  left.add_checkpoint(100, 7);
+  EXPECT_EQ(left.after(100), 0);
+  for (int i = 0; i < 50; ++i) left.add_step(0.5);
+  EXPECT_EQ(left.after(100 - 1), 0.5) << "steps of long ago do not count";
+}
+
+TEST(TimeLeft, CountsWhatTheConfigurationAsksFor) {
+  config::Config c = config_with_events();
+  c.eval.every = 0;
+  c.checkpoint.every = 0;  // only the last
+  train::TimeLeft last(c);
+  last.add_step(1), last.add_evaluation(1, 100), last.add_checkpoint(1, 10);
+  EXPECT_EQ(last.after(40), 60 + 10);
+  c.checkpoint.dir.clear();
+  train::TimeLeft none(c);
+  none.add_step(1), none.add_checkpoint(1, 10);
+  EXPECT_EQ(none.after(40), 60);
 }
 
 TEST(Signals, Requests) {
