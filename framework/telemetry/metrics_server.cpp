@@ -2,16 +2,10 @@
 
 #include <httplib.h>
 #include <netinet/in.h>
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
-#include <prometheus/registry.h>
-#include <prometheus/text_serializer.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -19,114 +13,19 @@
 #include <deque>
 #include <filesystem>
 #include <mutex>
-#include <optional>
-#include <sstream>
 #include <system_error>
 #include <thread>
 
 #include "core/address.h"
 #include "core/error.h"
 #include "io/file.h"
+#include "telemetry/metrics_page.h"
 #include "telemetry/unix_time.h"
 
 namespace tfm::telemetry {
 namespace {
 
 constexpr int kMostWorkers = 128;  // connections at a time; others wait
-
-constexpr std::array buckets{0.01, 0.025, 0.05, 0.1,  0.25, 0.5,  1.0,
-                             2.5,  5.0,   10.0, 30.0, 60.0, 300.0};
-
-struct Snapshot {
-  std::optional<StepMetrics> last;
-  double steps = 0, tokens = 0, checkpoint_failures = 0, nonfinite = 0;
-  std::vector<double> durations = std::vector<double>(buckets.size() + 1);
-  double duration_sum = 0;
-  std::map<std::string, double> memory;
-  std::vector<MetricFamily> other;
-  std::map<std::string, std::map<std::string, double>> eval;  // by metric, by split
-  std::optional<std::int64_t> checkpoint_step;
-  double step_time = 0, progress_time = unix_time(), checkpoint_time = 0;  // Unix time
-  std::chrono::steady_clock::time_point alive = std::chrono::steady_clock::now();
-};
-
-// One scrape's registry, filled from a snapshot.
-class Page {
- public:
-  void gauge(const std::string& name, const std::string& help, double value,
-             const prometheus::Labels& labels = {}) {
-    prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels).Set(value);
-  }
-  void counter(const std::string& name, const std::string& help, double value,
-               const prometheus::Labels& labels = {}) {
-    prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add(labels).Increment(
-        value);
-  }
-  void histogram(const char* name, const char* help, const std::vector<double>& counts,
-                 double sum) {
-    prometheus::BuildHistogram()
-        .Name(name)
-        .Help(help)
-        .Register(registry_)
-        .Add({}, prometheus::Histogram::BucketBoundaries(buckets.begin(), buckets.end()))
-        .ObserveMultiple(counts, sum);
-  }
-  std::string text() const {
-    std::ostringstream out;
-    prometheus::TextSerializer().Serialize(out, registry_.Collect());
-    return out.str();
-  }
-
- private:
-  prometheus::Registry registry_;
-};
-
-std::string page_of(const MetricsServerOptions& options, const Snapshot& s) {
-  Page page;
-  page.gauge("tfm_build_info", "Build information; always 1.", 1, options.build);
-  page.gauge("tfm_run_info", "Run information; always 1.", 1, options.run);
-  if (s.last) {
-    page.gauge("tfm_step", "Last completed optimizer step.", static_cast<double>(s.last->step));
-    page.gauge("tfm_tokens_per_second", "Tokens per second in the last step.",
-               s.last->tokens_per_second);
-    if (s.last->mfu)
-      page.gauge("tfm_mfu_ratio", "Model FLOPs utilization of the last step, 0 to 1.",
-                 *s.last->mfu);
-    page.gauge("tfm_loss", "Training loss of the last step.", s.last->loss);
-    page.gauge("tfm_grad_norm", "Gradient norm of the last step, before clipping.",
-               s.last->grad_norm);
-    page.gauge("tfm_learning_rate", "Learning rate of the last step.", s.last->lr);
-    page.gauge("tfm_last_step_timestamp_seconds", "Unix time at which the last step ended.",
-               s.step_time);
-  }
-  page.gauge("tfm_last_progress_timestamp_seconds",
-             "Unix time of the start, or at which the last step or batch of an evaluation ended.",
-             s.progress_time);
-  page.counter("tfm_steps_total", "Optimizer steps since the program started.", s.steps);
-  page.counter("tfm_tokens_total", "Tokens trained on since the program started.", s.tokens);
-  page.histogram("tfm_step_duration_seconds", "Wall-clock time of a step.", s.durations,
-                 s.duration_sum);
-  for (const auto& [metric, values] : s.eval)
-    for (const auto& [split, value] : values)
-      page.gauge("tfm_eval_" + metric, "Result of the last evaluation.", value, {{"split", split}});
-  if (s.checkpoint_step) {
-    page.gauge("tfm_last_checkpoint_step", "Step of the last checkpoint.",
-               static_cast<double>(*s.checkpoint_step));
-    page.gauge("tfm_last_checkpoint_timestamp_seconds", "Unix time of the last checkpoint.",
-               s.checkpoint_time);
-  }
-  page.counter("tfm_checkpoint_failures_total", "Checkpoints that could not be written.",
-               s.checkpoint_failures);
-  page.counter("tfm_nonfinite_steps_total",
-               "Steps skipped because the loss or gradient was NaN or infinite.", s.nonfinite);
-  for (const auto& [kind, bytes] : s.memory)
-    page.gauge("tfm_memory_bytes", "Memory of a rank by category.", bytes, {{"kind", kind}});
-  for (const MetricFamily& f : s.other)
-    for (const auto& [labels, value] : f.values)
-      f.counter ? page.counter(f.name, f.help, value, labels)
-                : page.gauge(f.name, f.help, value, labels);
-  return page.text();
-}
 
 // Gives each connection a thread, so that clients that send nothing keep no other waiting. Threads
 // are started as connections come and kept for later ones.
@@ -234,7 +133,22 @@ struct MetricsServer::Impl {
     });
   }
 
+  // Called once a page was sent.
+  void note(const httplib::Request& request) {
+    if (request.path != "/metrics") return;
+    const std::string who = request.remote_addr + " " + request.get_header_value("User-Agent");
+    const auto now = std::chrono::steady_clock::now();
+    std::lock_guard lock(mutex);
+    if (!state.clients.contains(who) && state.clients.size() == kMostClients) return;
+    Client& client = state.clients[who];
+    if (client.last.time_since_epoch().count() > 0)
+      client.interval = std::chrono::duration<double>(now - client.last).count();
+    client.last = now;
+  }
+
   void listen() {
+    server.set_logger(
+        [this](const httplib::Request& request, const httplib::Response&) { note(request); });
     server.new_task_queue = [] { return new Workers; };
     server.set_read_timeout(2)
         .set_write_timeout(5)
@@ -309,7 +223,7 @@ MetricsServer::~MetricsServer() = default;
 
 void MetricsServer::step(const StepMetrics& m) {
   std::size_t bucket = 0;
-  while (bucket < buckets.size() && m.seconds > buckets[bucket]) ++bucket;
+  while (bucket < kStepBuckets.size() && m.seconds > kStepBuckets[bucket]) ++bucket;
   std::lock_guard lock(impl_->mutex);
   auto& s = impl_->state;
   s.last = m;
@@ -319,6 +233,29 @@ void MetricsServer::step(const StepMetrics& m) {
   s.duration_sum += m.seconds;
   s.step_time = s.progress_time = unix_time();
   s.alive = std::chrono::steady_clock::now();
+}
+
+void MetricsServer::seconds_left(double estimate) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->state.seconds_left = estimate;
+}
+
+void MetricsServer::end() {
+  std::lock_guard lock(impl_->mutex);
+  impl_->state.end = std::chrono::steady_clock::now();
+  impl_->state.seconds_left = 0;
+}
+
+double MetricsServer::seconds_to_last_read() const {
+  const Snapshot s = impl_->snapshot();
+  const auto now = std::chrono::steady_clock::now();
+  double longest = 0;
+  for (const auto& [who, client] : s.clients) {
+    if (client.interval == 0 || !s.end || client.last > *s.end) continue;
+    const double since = std::chrono::duration<double>(now - client.last).count();
+    longest = std::max(longest, 1.2 * client.interval + 1 - since);
+  }
+  return longest;
 }
 
 void MetricsServer::alive() {

@@ -16,7 +16,9 @@ struct MetricsServerOptions {
   // /healthz fails once the last progress, or the start, is longer ago.
   double health_seconds = 600;
   std::map<std::string, std::string> build;  // labels of tfm_build_info: version, ...
-  std::map<std::string, std::string> run;    // labels of tfm_run_info: run, model, layout, ...
+  std::string name;                          // of the run: a label of every metric
+  std::map<std::string, std::string> run;    // labels of tfm_run_info: model, layout, ...
+  std::int64_t steps = 0;                    // planned
 };
 
 struct StepMetrics {
@@ -43,7 +45,8 @@ class MetricsServer {
   MetricsServer& operator=(const MetricsServer&) = delete;
 
   void step(const StepMetrics& metrics);
-  void alive();  // reports progress between two steps
+  void seconds_left(double estimate);  // until the run ends
+  void alive();                        // reports progress between two steps
   void eval(const std::string& split, const std::string& metric, double value);  // tfm_eval_METRIC
   void checkpoint(std::int64_t step);  // a checkpoint was written
   void checkpoint_failed();
@@ -51,6 +54,12 @@ class MetricsServer {
   // `kind`: parameters, gradients, optimizer, activations, ...
   void memory(const std::string& kind, std::int64_t bytes);
   void other(std::vector<MetricFamily> families);  // replaces the previous ones
+
+  // The run has ended as planned or on request.
+  void end();
+  // Seconds until all who read the metrics at intervals should have read that; 0: they have, or
+  // nobody does.
+  double seconds_to_last_read() const;
 
   int port() const;
   std::string url() const;  // "http://127.0.0.1:9750/metrics"

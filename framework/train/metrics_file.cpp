@@ -85,6 +85,7 @@ class MetricsFile final : public Observer {
     const plan::StepPlan& plan = run.engine.plan();
     MetricsLine start("start");
     start.add("config", config::dump_config(run.config))
+        .add("run", run.config.run.name)
         .add("parameters", run.engine.model().parameters().total_elements())
         .add("world", layout.world())
         .add_json("layout", Json(layout.sizes()).dump())
@@ -117,7 +118,8 @@ class MetricsFile final : public Observer {
               .add("mfu", run.mfu().value_or(kUnknown))
               .add("loss_scale", r.loss_scale)
               .add("peak_memory_bytes", peak_memory_bytes(run))
-              .add_json("phases", phases_json(run.phases)));
+              .add_json("phases", phases_json(run.phases))
+              .add("time", telemetry::unix_time()));
   }
 
   void after_evaluation(TrainingRun& run, const EvaluationResult& evaluated) override {
@@ -125,7 +127,9 @@ class MetricsFile final : public Observer {
     line.add("step", run.step).add("split", "validation");
     for (const config::Metric metric : run.config.eval.metrics)
       line.add(config::word(metric), evaluated.values.at(metric));
-    write(line.add("tokens", evaluated.tokens).add("seconds", evaluated.seconds));
+    write(line.add("tokens", evaluated.tokens)
+              .add("seconds", evaluated.seconds)
+              .add("time", telemetry::unix_time()));
   }
 
   void after_checkpoint(TrainingRun& run, const WrittenCheckpoint& saved) override {

@@ -1,6 +1,11 @@
 // metrics.listen: metrics of the run for Prometheus.
-#include <algorithm>
+#include <signal.h>
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "core/strings.h"
 #include "core/version.h"
 #include "telemetry/metrics_server.h"
 #include "train/observers.h"
@@ -8,8 +13,15 @@
 namespace tfm::train {
 namespace {
 
+constexpr double kLongestWait = 60;    // seconds, for the last read of the metrics
+constexpr double kWaitOnRequest = 10;  // where the run was asked to stop
+
 class MetricsServer final : public Observer {
  public:
+  ~MetricsServer() override {
+    if (server_ && ended_) wait_for_last_read();
+  }
+
   void on_start(TrainingRun& run) override {
     try {
       open(run);
@@ -23,6 +35,7 @@ class MetricsServer final : public Observer {
     const StepResult& r = run.result;
     server_->step({run.step, r.tokens, run.tokens_per_second(), r.loss, r.grad_norm, run.lr,
                    run.seconds, run.mfu()});
+    server_->seconds_left(run.seconds_left());
     if (!r.applied) server_->nonfinite_step();
     if (run.logged()) server_->other(others(run));
   }
@@ -35,15 +48,39 @@ class MetricsServer final : public Observer {
     if (!server_) return;
     for (const config::Metric metric : run.config.eval.metrics)
       server_->eval("validation", config::word(metric), evaluated.values.at(metric));
+    server_->seconds_left(run.seconds_left());
   }
 
   void after_checkpoint(TrainingRun& run, const WrittenCheckpoint& saved) override {
     if (!server_) return;
     server_->alive();
     saved.result.ok() ? server_->checkpoint(run.step) : server_->checkpoint_failed();
+    server_->seconds_left(run.seconds_left());
+  }
+
+  void at_end(TrainingRun& run) override {
+    if (!server_) return;
+    server_->end();
+    ended_ = true;
+    longest_wait_ = run.stop_requested ? kWaitOnRequest : kLongestWait;
   }
 
  private:
+  // So that a Prometheus sees that the run ended: what it does not see any more may have crashed.
+  void wait_for_last_read() {
+    const auto start = std::chrono::steady_clock::now();
+    const auto waited = [&] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    const double wait = std::min(server_->seconds_to_last_read(), longest_wait_);
+    if (wait > 1)
+      say(printed("serving metrics until they are read once more, for up to %.0f s", wait));
+    sigset_t pending;  // a request to stop, which nothing takes any more
+    while (server_->seconds_to_last_read() > 0 && waited() < longest_wait_ &&
+           !(sigpending(&pending) == 0 && sigismember(&pending, SIGTERM) == 1))
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+
   using Family = telemetry::MetricFamily;
 
   std::vector<Family> others(const TrainingRun& run) const {
@@ -88,8 +125,10 @@ class MetricsServer final : public Observer {
          .health_seconds =
              std::max(telemetry::MetricsServerOptions{}.health_seconds, run.file_timeout()),
          .build = {{"version", std::string(version)}},
+         .name = run.config.run.name,
          .run = {{"model", model.preset.empty() ? config::word(model.family) : model.preset},
-                 {"layout", layout.str("", "_")}}});
+                 {"layout", layout.str("", "_")}},
+         .steps = run.config.train.steps});
     if (!server_) return;
     starts_ = {"tfm_resumed_step",
                "Step that this start of the run resumed from; 0: the first.",
@@ -103,6 +142,8 @@ class MetricsServer final : public Observer {
   }
 
   std::unique_ptr<telemetry::MetricsServer> server_;
+  bool ended_ = false;
+  double longest_wait_ = 0;
   Family starts_;
 };
 

@@ -1,5 +1,5 @@
 """A Prometheus that scrapes a run of two ranks: every expression of the dashboard has values; the alert of a stalled run fires while a rank
-is stopped, and clears.
+is stopped, and clears; a run that is killed raises an alert, one that ends does not.
 
 Skipped without prometheus and promtool (Debian: apt-get install prometheus).
 
@@ -101,13 +101,14 @@ class Prometheus:
         return [float(r["value"][1]) for r in data["result"]] if data else []
 
     def firing(self, alert):
-        return any(a["labels"]["alertname"] == alert and a["state"] == "firing" for a in (self.get("alerts") or {"alerts": []})["alerts"])
+        """The runs that it fires for."""
+        return {a["labels"]["run"] for a in (self.get("alerts") or {"alerts": []})["alerts"] if a["labels"]["alertname"] == alert and a["state"] == "firing"}
 
 
 def expressions(part):
     """Of all panels of a dashboard, with every job and instance."""
     if isinstance(part, dict) and "expr" in part:
-        yield part["expr"].replace("$job", ".*").replace("$instance", ".*")
+        yield part["expr"].replace("$job", ".*").replace("$run", ".*")
     for child in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
         yield from expressions(child)
 
@@ -121,7 +122,7 @@ def write_files(listen):
     pathlib.Path("alerts").mkdir()
     pathlib.Path("prometheus.yml").write_text(replaced((configs / "prometheus.yml").read_text(), ("127.0.0.1:9750", listen),
                                                        ("scrape_interval: 15s", "scrape_interval: 500ms"), ("evaluation_interval: 15s", "evaluation_interval: 500ms")))
-    pathlib.Path("alerts/tfm.rules.yml").write_text(replaced((configs / "alerts/tfm.rules.yml").read_text(), (", 300)", f", {STALL})")))
+    pathlib.Path("alerts/tfm.rules.yml").write_text(replaced((configs / "alerts/tfm.rules.yml").read_text(), (", 300)", f", {STALL})"), ("for: 2m", "for: 1s")))
 
 
 def legends(part):
@@ -132,9 +133,9 @@ def legends(part):
 
 
 def check_legends():
-    """The dashboard shows all runs at first: a line without its instance may be of any of them."""
+    """The dashboard shows all runs at first: a line without its name may be of any of them."""
     found = list(legends(json.loads((ROOT / "configs/dashboards/tfm.json").read_text())))
-    assert len(found) >= 20 and not [text for text in found if "{{instance}}" not in text], found
+    assert len(found) >= 20 and not [text for text in found if "{{run}}" not in text], found
 
 
 STALLS = """
@@ -164,6 +165,36 @@ def check_stalls():
     shutil.rmtree("alerts")
 
 
+ENDS = """
+rule_files: [alerts/tfm.rules.yml]
+evaluation_interval: 1m
+tests:
+- interval: 1m
+  input_series:
+  - {{series: 'up{{job="tfm", instance="a"}}', values: 1x10 0x30}}
+  - {{series: 'tfm_run_ended{{job="tfm", instance="a", run="x"}}', values: {x}}}
+  - {{series: 'tfm_run_ended{{job="tfm", instance="a", run="y"}}', values: {y}}}
+  promql_expr_test:
+  - expr: ALERTS{{alertname="TfmUnreachable", alertstate="firing"}}
+    eval_time: {minutes}m
+    exp_samples: [{alerts}]
+"""
+
+
+def check_ends():
+    """An endpoint that vanishes is an alert where the run has not announced its end, for half an hour and for that run alone."""
+    never, killed, ended = "_x40", "0x10 stale _x29", "0x9 1 stale _x29"
+    for x, y, minutes, runs in ((killed, never, 10, ""), (killed, never, 14, "x"), (ended, never, 14, ""), (killed, never, 41, ""),
+                                ("0x3 1 stale _x35", "_x5 0x5 stale _x29", 14, "y"), ("0x3 stale _x36", "_x5 0x4 1 stale _x29", 14, "x")):
+        alerts = ", ".join(f"""{{labels: 'ALERTS{{alertname="TfmUnreachable", alertstate="firing", instance="a", job="tfm", run="{run}", severity="critical"}}', value: 1}}"""
+                           for run in runs)
+        pathlib.Path("ends.yml").write_text(ENDS.format(x=x, y=y, minutes=minutes, alerts=alerts))
+        shutil.copytree(ROOT / "configs/alerts", "alerts", dirs_exist_ok=True)
+        done = subprocess.run(["promtool", "test", "rules", "ends.yml"], capture_output=True, text=True)
+        assert done.returncode == 0, (x, y, minutes, done.stdout + done.stderr)
+    shutil.rmtree("alerts")
+
+
 def check_dashboard(prometheus):
     queries = list(expressions(json.loads((ROOT / "configs/dashboards/tfm.json").read_text())))
     assert len(queries) >= 20, queries
@@ -189,6 +220,22 @@ def check_stalled_run(prometheus, stopped):
     wait_until(lambda: steps() > before, "further steps")
 
 
+def check_ended_runs(prometheus, listen, rank):
+    """A killed run raises an alert. One that ends waits until Prometheus has read that."""
+    unreachable = lambda: prometheus.firing("TfmUnreachable")
+    assert not unreachable()
+    os.kill(rank, signal.SIGKILL)
+    wait_until(lambda: unreachable() == {"cfg"}, "an alert for the killed run")  # named as its file: its checkpoint.dir tells nothing
+    done = subprocess.run([BIN / "tfm-train", "cfg.yaml", "train.steps=2000", "run.name=second", "checkpoint.dir=second", f"metrics.listen={listen}"],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert prometheus.values('last_over_time(tfm_run_ended{run="second"}[10m])') == [1], done.stdout[-500:]
+    assert prometheus.values('last_over_time(tfm_eta_seconds{run="second"}[10m])') == [0]
+    wait_until(lambda: prometheus.values("up") == [0], "the endpoint vanishes")
+    time.sleep(3)  # for as long as the alert waits, and two evaluations
+    assert "second" not in unreachable(), unreachable()
+
+
 def main():
     check_legends()
     if missing := [p for p in ("prometheus", "promtool") if not shutil.which(p)]:
@@ -196,6 +243,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         check_stalls()
+        check_ends()
         metrics_port, port = free_ports()
         listen = f"127.0.0.1:{metrics_port}"
         write_files(listen)
@@ -204,7 +252,9 @@ def main():
                 running("prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}", name="prometheus"):
             prometheus = Prometheus(port)
             check_dashboard(prometheus)
-            check_stalled_run(prometheus, int(pathlib.Path("rank1").read_text()))
+            rank = int(pathlib.Path("rank1").read_text())
+            check_stalled_run(prometheus, rank)
+            check_ended_runs(prometheus, listen, rank)
         os.chdir("/")
     print("ok")
 

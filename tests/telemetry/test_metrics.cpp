@@ -190,6 +190,8 @@ telemetry::MetricsServerOptions options(double health = 60) {
   o.listen = "127.0.0.1:0";
   o.health_seconds = health;
   o.build = {{"version", "0.1.0"}};
+  o.name = "gpt2";
+  o.steps = 20;
   o.run = {{"model", "decoder"}, {"layout", "data=2 tensor=1"}};
   return o;
 }
@@ -209,7 +211,9 @@ std::string full_page() {
   m.loss = 3.125;
   m.seconds = 0.7;
   metrics_server->step(m);
+  metrics_server->seconds_left(12.5);
   metrics_server->eval("validation", "loss", 3.5);
+  metrics_server->eval("validation", "perplexity", 33.1);
   metrics_server->eval("validation", "bleu", 31.5);
   metrics_server->checkpoint(8);
   metrics_server->checkpoint_failed();
@@ -230,37 +234,43 @@ std::string full_page() {
 TEST(MetricsServer, Scrape) {
   const std::string page = full_page();
   EXPECT_EQ(page.rfind("HTTP/1.1 200", 0), 0u);
-  for (const char* line : {"tfm_build_info{version=\"0.1.0\"} 1",
-                           "tfm_run_info{layout=\"data=2 tensor=1\",model=\"decoder\"} 1",
-                           "\ntfm_step 8\n",
-                           "tfm_steps_total 2",
-                           "tfm_tokens_total 2000",
-                           "tfm_tokens_per_second 2000",
-                           "tfm_mfu_ratio 0.25",
-                           "tfm_loss 3.125",
-                           "tfm_eval_loss{split=\"validation\"} 3.5",
-                           "tfm_eval_bleu{split=\"validation\"} 31.5",
-                           "tfm_grad_norm 0.5",
-                           "tfm_learning_rate 0.001",
-                           "tfm_step_duration_seconds_count 2",
-                           "tfm_step_duration_seconds_bucket{le=\"0.5\"} 1",
-                           "tfm_step_duration_seconds_bucket{le=\"1\"} 2",
-                           "tfm_step_duration_seconds_bucket{le=\"+Inf\"} 2",
-                           "tfm_step_duration_seconds_sum 1.2",
-                           "tfm_last_step_timestamp_seconds ",
-                           "tfm_last_progress_timestamp_seconds ",
-                           "tfm_last_checkpoint_step 8",
-                           "tfm_last_checkpoint_timestamp_seconds ",
-                           "tfm_checkpoint_failures_total 1",
-                           "tfm_nonfinite_steps_total 1",
-                           "tfm_memory_bytes{kind=\"parameters\"} 4096",
-                           "# TYPE tfm_phase_seconds_total counter",
-                           "tfm_phase_seconds_total{phase=\"data\",rank=\"0\"} 1.5",
-                           "tfm_phase_seconds_total{phase=\"data\",rank=\"1\"} 2.5",
-                           "# TYPE tfm_straggler_seconds gauge",
-                           "tfm_straggler_seconds{rank=\"1\"} 0.25"})
+  for (const char* line :
+       {"tfm_build_info{run=\"gpt2\",version=\"0.1.0\"} 1",
+        "tfm_run_info{run=\"gpt2\",layout=\"data=2 tensor=1\",model=\"decoder\"} 1",
+        "\ntfm_step{run=\"gpt2\"} 8\n",
+        "tfm_planned_steps{run=\"gpt2\"} 20",
+        "tfm_eta_seconds{run=\"gpt2\"} 12.5",
+        "tfm_run_ended{run=\"gpt2\"} 0",
+        "tfm_steps_total{run=\"gpt2\"} 2",
+        "tfm_tokens_total{run=\"gpt2\"} 2000",
+        "tfm_tokens_per_second{run=\"gpt2\"} 2000",
+        "tfm_mfu_ratio{run=\"gpt2\"} 0.25",
+        "tfm_loss{run=\"gpt2\"} 3.125",
+        "tfm_eval_loss{run=\"gpt2\",split=\"validation\"} 3.5",
+        "tfm_eval_bleu{run=\"gpt2\",split=\"validation\"} 31.5",
+        "tfm_grad_norm{run=\"gpt2\"} 0.5",
+        "tfm_learning_rate{run=\"gpt2\"} 0.001",
+        "tfm_step_duration_seconds_count{run=\"gpt2\"} 2",
+        "tfm_step_duration_seconds_bucket{run=\"gpt2\",le=\"0.5\"} 1",
+        "tfm_step_duration_seconds_bucket{run=\"gpt2\",le=\"1\"} 2",
+        "tfm_step_duration_seconds_bucket{run=\"gpt2\",le=\"+Inf\"} 2",
+        "tfm_step_duration_seconds_sum{run=\"gpt2\"} 1.2",
+        "tfm_last_step_timestamp_seconds{run=\"gpt2\"} ",
+        "tfm_last_progress_timestamp_seconds{run=\"gpt2\"} ",
+        "tfm_last_checkpoint_step{run=\"gpt2\"} 8",
+        "tfm_last_checkpoint_timestamp_seconds{run=\"gpt2\"} ",
+        "tfm_checkpoint_failures_total{run=\"gpt2\"} 1",
+        "tfm_nonfinite_steps_total{run=\"gpt2\"} 1",
+        "tfm_memory_bytes{run=\"gpt2\",kind=\"parameters\"} 4096",
+        "# TYPE tfm_phase_seconds_total counter",
+        "tfm_phase_seconds_total{run=\"gpt2\",phase=\"data\",rank=\"0\"} 1.5",
+        "tfm_phase_seconds_total{run=\"gpt2\",phase=\"data\",rank=\"1\"} 2.5",
+        "# TYPE tfm_straggler_seconds gauge",
+        "tfm_straggler_seconds{run=\"gpt2\",rank=\"1\"} 0.25"})
     EXPECT_NE(page.find(line), std::string::npos) << line << "\n" << page;
   EXPECT_EQ(page.find("replaced"), std::string::npos);
+  for (std::size_t at = 0; (at = page.find("\ntfm_", at)) != std::string::npos; ++at)
+    EXPECT_EQ(page.compare(page.find('{', at), 11, "{run=\"gpt2\""), 0) << page.substr(at, 80);
 }
 
 TEST(MetricsServer, OnlyTwoPages) {
@@ -268,8 +278,31 @@ TEST(MetricsServer, OnlyTwoPages) {
   for (const char* target : {"/", "/metrics/x", "/../etc/passwd", "/healthz2"})
     EXPECT_NE(get(metrics_server->port(), target).find(" 404 "), std::string::npos) << target;
   EXPECT_NE(get(metrics_server->port(), "/metrics", "POST").find(" 404 "), std::string::npos);
-  EXPECT_EQ(get(metrics_server->port(), "/metrics").find("tfm_loss "),
+  EXPECT_EQ(get(metrics_server->port(), "/metrics").find("\ntfm_loss"),
             std::string::npos);  // not known yet
+}
+
+TEST(MetricsServer, WaitsForThoseWhoReadTheEnd) {
+  const auto server = telemetry::MetricsServer::create(options());
+  const auto read = [&] { return get(server->port(), "/metrics"); };
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(500)); };
+  read();
+  server->end();
+  EXPECT_EQ(server->seconds_to_last_read(), 0) << "one read has no interval";
+  const auto other = telemetry::MetricsServer::create(options());
+  for (int i = 0; i < 2; ++i, pause()) get(other->port(), "/metrics");
+  get(other->port(), "/healthz");  // no one who reads metrics
+  EXPECT_EQ(other->seconds_to_last_read(), 0) << "the run goes on";
+  other->end();
+  // The second read was 0.5 s after the first and 0.5 s ago: the next in 1.2 * 0.5 + 1 - 0.5 s.
+  const double wait = other->seconds_to_last_read();
+  EXPECT_GT(wait, 0.2);
+  EXPECT_LT(wait, 1.2);
+  EXPECT_NE(get(other->port(), "/metrics").find("tfm_run_ended{run=\"gpt2\"} 1"),
+            std::string::npos);
+  for (int i = 0; i < 100 && other->seconds_to_last_read() > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // until the answer is logged
+  EXPECT_EQ(other->seconds_to_last_read(), 0);
 }
 
 TEST(MetricsServer, HealthFollowsTheSteps) {
