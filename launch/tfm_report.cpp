@@ -12,8 +12,9 @@ using namespace tfm;
 
 constexpr const char* kHelp =
     R"(usage: tfm-report RUN_DIR... -o FILE.html
-  RUN_DIR            directory of a run's metrics.jsonl, or that file; several are compared. Results
-                     of tfm-bench scaling (*.json, *.csv) in it are shown, too
+  RUN_DIR            directory of a run's metrics.jsonl, that file, or a directory with runs below it,
+                     such as a sweep's; several runs are compared. Results of tfm-bench scaling
+                     (*.json, *.csv) beside metrics.jsonl are shown, too
   --output FILE      the page to write; -o FILE is short for it
   --help, --version
 The page needs nothing beside it: pictures are inline SVG, and nothing is loaded from a network.
@@ -36,9 +37,9 @@ int run(int argc, char** argv) {
   const std::string to = args.get("--output");
   if (to.empty())
     throw Error(ExitCode::usage, "the page to write is missing; expected -o FILE.html");
-  std::vector<report::Run> runs;
-  for (const std::string& path : paths)
-    for (const std::string& file : runs.emplace_back(report::read_run(path)).files)
+  const std::vector<report::Run> runs = report::read_runs(paths);
+  for (const report::Run& r : runs)
+    for (const std::string& file : r.files)
       if (std::error_code none; std::filesystem::equivalent(file, to, none))
         throw Error(ExitCode::usage, to + ": the page is made from it; choose another file");
   const std::string page = report::page(runs);

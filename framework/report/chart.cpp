@@ -11,6 +11,7 @@ namespace tfm::report {
 namespace {
 
 constexpr std::size_t kColumns = 500;  // of a picture, each with the smallest and largest value
+constexpr std::size_t kMarkers = 100;  // of a line, at most; it passes through all values
 
 std::string number(double value) {
   std::string s = printed("%.2f", value);
@@ -33,7 +34,10 @@ struct Frame {
       }
     log_y = log_y && y0 > 0;
     if (chart.from_zero && !log_y) y0 = std::min(y0, 0.0);
-    x0 = 0, x1 = std::max({x1, chart.x_end, 1e-9});
+    if (chart.x_unit == Unit::date)
+      x1 = std::max(x1, x0 + 1e-3);
+    else
+      x0 = 0, x1 = std::max({x1, chart.x_end, 1e-9});
     // Values that differ by rounding alone are drawn as equal ones.
     const bool apart = y1 - y0 > 1e-9 * std::max(std::abs(y0), std::abs(y1));
     const double room = apart ? 0.04 * (y1 - y0) : std::max(std::abs(y1) * 0.1, 1e-12);
@@ -136,6 +140,21 @@ std::string tags(const LineChart& chart, const Frame& f) {
   return out;
 }
 
+const char* class_of(Line::Kind kind) {
+  switch (kind) {
+    case Line::Kind::faint:
+      return " faint";
+    case Line::Kind::raw:
+      return " faint raw";
+    case Line::Kind::average:
+      return " avg";
+    case Line::Kind::markers:
+      return " thin";
+    default:
+      return "";
+  }
+}
+
 std::string legend_entry(const std::string& drawing, const std::string& label) {
   return "<li><svg class=\"key\" viewBox=\"0 0 28 12\" aria-hidden=\"true\">" + drawing + "</svg>" +
          escaped(label) + "</li>";
@@ -196,7 +215,8 @@ std::string draw(const LineChart& chart) {
     const std::string style = "s" + std::to_string(line.style);
     const Series shown = min_max(line.series, kColumns);
     if (line.kind == Line::Kind::markers || shown.finite() == 1) {
-      for (std::size_t i = 0; i < shown.x.size(); ++i)
+      const std::size_t stride = (shown.x.size() + kMarkers - 1) / kMarkers;
+      for (std::size_t i = 0; i < shown.x.size(); i += stride)
         if (std::isfinite(shown.y[i]) && !(f.log_y && shown.y[i] <= 0))
           markers += marker(f.x(shown.x[i]), f.y(shown.y[i]), line.style);
     }
@@ -204,11 +224,8 @@ std::string draw(const LineChart& chart) {
     const bool filled = line.kind == Line::Kind::filled;
     if (filled)
       lines += "<path class=\"area " + style + "\" d=\"" + path_of(shown, f, true) + "\"/>";
-    lines += "<path class=\"l " + style +
-             (line.kind == Line::Kind::faint     ? " faint"
-              : line.kind == Line::Kind::markers ? " thin"
-                                                 : "") +
-             "\" d=\"" + path_of(shown, f, false) + "\"/>";
+    lines += "<path class=\"l " + style + class_of(line.kind) + "\" d=\"" +
+             path_of(shown, f, false) + "\"/>";
   }
   for (const Mark& m : chart.marks) {
     if (m.x < f.x0 || m.x > f.x1) continue;

@@ -17,14 +17,17 @@ struct Line {
   std::string label;  // in the legend; empty: not listed
   int style = 0;
   Series series;
-  enum class Kind { line, faint, markers, filled } kind = Kind::line;
-  std::string tag;  // printed at the end of the line
+  // raw and average: of the same values; the page can hide either.
+  enum class Kind { line, faint, raw, average, markers, filled } kind = Kind::line;
+  std::string tag;      // printed at the end of the line
+  std::size_t run = 0;  // whose it is
 };
 
 struct Mark {  // a vertical line
   double x = 0;
   std::string text;  // tooltip
   int style = -1;    // -1: of no run
+  std::size_t run = 0;
 };
 
 struct LineChart {
@@ -34,7 +37,7 @@ struct LineChart {
   Unit x_unit = Unit::count, y_unit = Unit::number;
   bool log_y = false, from_zero = false;
   std::vector<Line> lines;
-  double x_end = 0;  // the x axis reaches from 0 to at least here
+  double x_end = 0;  // the x axis reaches to at least here, and from 0 unless it has dates
   std::vector<Mark> marks;
   std::string marks_label;  // in the legend
 };

@@ -17,6 +17,9 @@ body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,s
 header,main,footer{max-width:1120px;margin:0 auto;padding:0 16px}
 h1{font-size:1.5rem;margin:24px 0 4px;overflow-wrap:anywhere}h2{font-size:1.2rem;margin:40px 0 12px}h3{font-size:1rem;margin:0}
 a{color:var(--accent)}
+.choice{position:fixed;opacity:0;pointer-events:none}
+.choices{position:sticky;top:0;z-index:1;background:var(--paper);border-bottom:1px solid var(--rule);max-width:1120px;margin:0 auto;padding:6px 16px;display:flex;flex-wrap:wrap;gap:4px 6px;align-items:center;font-size:.87rem}
+.choices span{color:var(--soft)}.choices label+span{margin-left:14px}.choices label{padding:2px 8px;border:1px solid var(--rule);border-radius:6px;cursor:pointer}
 .skip{position:absolute;left:-9999px}.skip:focus{left:8px;top:8px;background:var(--paper);padding:8px}
 nav ul{display:flex;flex-wrap:wrap;gap:4px 16px;list-style:none;padding:0;margin:12px 0}
 nav a{display:inline-block;padding:4px 0}
@@ -78,6 +81,51 @@ std::string notes(const Runs& runs) {
   return items.empty() ? "" : "<div class=\"notes\" role=\"note\"><ul>" + items + "</ul></div>\n";
 }
 
+// What a reader can choose, without a script: a hidden button for each choice, which style sheets
+// ask, and its label. `labels`: these, else the buttons, which stand in front of all that they
+// change.
+std::string choices(const std::string& body, bool labels) {
+  struct Choice {
+    const char *id, *text;
+  };
+  const struct {
+    const char *name, *title, *needed;
+    std::vector<Choice> all;
+  } groups[] = {{"x",
+                 "Axis",
+                 "class=\"x-time\"",
+                 {{"x-step", "steps"}, {"x-time", "time"}, {"x-date", "date"}}},
+                {"lines",
+                 "Lines",
+                 " avg\"",
+                 {{"l-both", "logged and smoothed"}, {"l-avg", "smoothed"}, {"l-raw", "logged"}}}};
+  std::string html;
+  for (const auto& group : groups) {
+    if (body.find(group.needed) == std::string::npos) continue;
+    if (labels) html += std::string("<span>") + group.title + "</span>";
+    for (const auto& [id, text] : group.all)
+      html += labels ? std::string("<label for=\"") + id + "\">" + text + "</label>"
+                     : std::string("<input type=\"radio\" class=\"choice\" name=\"") + group.name +
+                           "\" id=\"" + id + "\"" + (id == group.all[0].id ? " checked>" : ">");
+  }
+  return labels && !html.empty() ? "<div class=\"choices\">" + html + "</div>\n" : html;
+}
+
+std::string choice_styles() {
+  std::string css;
+  for (const std::string id : {"x-step", "x-time", "x-date", "l-both", "l-avg", "l-raw"}) {
+    css += "#" + id + ":checked~.choices [for=" + id +
+           "]{background:var(--accent);color:var(--paper)}#" + id +
+           ":focus-visible~.choices [for=" + id +
+           "]{outline:2px solid var(--accent);outline-offset:2px}\n";
+    if (id[0] == 'x')
+      css += "#" + id + ":checked~main div[class^=x-]:not(." + id + "){display:none}\n";
+  }
+  return css +
+         "#l-avg:checked~main .raw,#l-raw:checked~main .avg{display:none}"
+         "#l-raw:checked~main .raw{opacity:1;stroke-width:1.5}\n";
+}
+
 }  // namespace
 
 std::string page(const Runs& runs) {
@@ -85,7 +133,8 @@ std::string page(const Runs& runs) {
     const char *id, *title;
     std::string html;
   };
-  const Section sections[] = {{"summary", "Summary", summary(runs)},
+  const Section sections[] = {{"differences", "What differs", differences(runs)},
+                              {"summary", "Summary", summary(runs)},
                               {"loss", "Loss", loss(runs)},
                               {"evaluation", "Evaluation", evaluations(runs)},
                               {"optimization", "Optimization", optimization(runs)},
@@ -109,11 +158,11 @@ std::string page(const Runs& runs) {
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
          "'unsafe-inline'; img-src data:\">\n"
          "<link rel=\"icon\" href=\"data:,\">\n<title>" +
-         escaped(title) + " - tfm report</title>\n<style>" + kStyle + colors() +
-         "</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n"
-         "<header><h1>" +
-         escaped(title) + "</h1>\n<nav aria-label=\"Sections\"><ul>" + nav +
-         "</ul></nav></header>\n<main id=\"main\">\n" + notes(runs) + body +
+         escaped(title) + " - tfm report</title>\n<style>" + kStyle + colors() + choice_styles() +
+         "</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n" +
+         choices(body, false) + "<header><h1>" + escaped(title) +
+         "</h1>\n<nav aria-label=\"Sections\"><ul>" + nav + "</ul></nav></header>\n" +
+         choices(body, true) + "<main id=\"main\">\n" + notes(runs) + body +
          "</main>\n<footer><p>Written by tfm-report. Pictures draw at most 500 columns; where a "
          "column holds more values, it shows the smallest and the largest of them. Where a pale "
          "and a "

@@ -281,34 +281,38 @@ std::string collectives(const Runs& runs) {
          "</div>\n";
 }
 
-std::string configuration(const Runs& runs) {
-  std::string html;
+std::string differences(const Runs& runs) {
   std::vector<std::string> keys;
   std::vector<std::map<std::string, std::string>> values(runs.size());
   for (std::size_t i = 0; i < runs.size(); ++i)
     for (const config::Setting& s : config::settings_of(runs[i].config)) {
+      // Each run has a name of its own and files of its own.
+      if (s.key == "run.name" || s.key == "checkpoint.dir" || s.key.starts_with("metrics."))
+        continue;
       if (std::ranges::count(keys, s.key) == 0) keys.push_back(s.key);
       values[i][s.key] = s.value;
     }
-  if (keys.empty()) return "";
-  if (runs.size() > 1) {
-    std::vector<std::string> header{"key"};
-    for (std::size_t i = 0; i < runs.size(); ++i) header.push_back(label(runs, i));
-    Rows rows;
-    for (const std::string& key : keys) {
-      std::vector<std::string> row{key};
-      for (const auto& of : values) row.push_back(of.contains(key) ? of.at(key) : "not set");
-      if (std::ranges::any_of(row.begin() + 1, row.end(),
-                              [&](const std::string& v) { return v != row[1]; }))
-        rows.push_back(std::move(row));
-    }
-    html += rows.empty()
-                ? "<p class=\"none\">The configurations do not differ.</p>\n"
-                : words_table(table("Differences between the configurations", header, rows));
+  if (keys.empty() || runs.size() == 1) return "";
+  std::vector<std::string> header{"key"};
+  for (std::size_t i = 0; i < runs.size(); ++i) header.push_back(label(runs, i));
+  Rows rows;
+  for (const std::string& key : keys) {
+    std::vector<std::string> row{key};
+    for (const auto& of : values) row.push_back(of.contains(key) ? of.at(key) : "not set");
+    if (std::ranges::any_of(row.begin() + 1, row.end(),
+                            [&](const std::string& v) { return v != row[1]; }))
+      rows.push_back(std::move(row));
   }
+  return rows.empty() ? "<p class=\"none\">The configurations do not differ.</p>\n"
+                      : words_table(table("Keys whose values differ", header, rows));
+}
+
+std::string configuration(const Runs& runs) {
+  std::string html;
   for (std::size_t i = 0; i < runs.size(); ++i)
-    html += "<details><summary>Effective configuration of " + escaped(label(runs, i)) +
-            "</summary>\n<pre tabindex=\"0\">" + escaped(runs[i].config) + "</pre></details>\n";
+    if (!runs[i].config.empty())
+      html += "<details><summary>Effective configuration of " + escaped(label(runs, i)) +
+              "</summary>\n<pre tabindex=\"0\">" + escaped(runs[i].config) + "</pre></details>\n";
   return html;
 }
 

@@ -18,7 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const std::set<std::string> kNoMetrics{"step", "tokens", "seconds"};  // keys of an evaluation
+const std::set<std::string> kNoMetrics{"step", "tokens", "seconds",
+                                       "time"};  // keys of an evaluation
+
+constexpr double kLatest = 1e11;  // Unix time; later ones are damage
 
 double number_of(const Json& object, const char* key) {
   const auto at = object.find(key);
@@ -95,6 +98,11 @@ class Reader {
     const std::int64_t resumed = integer_of(line, "resumed_step");
     cut(resumed);
     run_.end.clear();
+    start_ = number_of(line, "time");
+    before_ = resumed > 0 && !run_.elapsed.empty()
+                  ? run_.elapsed.value_at(static_cast<double>(resumed))
+                  : 0;
+    if (const std::string name = text_of(line, "run"); !name.empty()) run_.name = name;
     if (!std::exchange(started_, true)) run_.begin = resumed;
     if (resumed > 0) run_.restarts.push_back(resumed);
     run_.config = text_of(line, "config");
@@ -124,6 +132,7 @@ class Reader {
     const auto at = static_cast<double>(last);
     for (auto* all : {&run_.steps, &run_.phases, &run_.evaluations})
       for (auto& [name, series] : *all) series.cut(at);
+    run_.dates.cut(at), run_.elapsed.cut(at);
     std::erase_if(run_.restarts, [&](std::int64_t step) { return step > last; });
     run_.last_step = std::min(run_.last_step, last);
   }
@@ -133,6 +142,7 @@ class Reader {
     if (step <= run_.last_step) cut(step - 1);
     run_.last_step = step;
     const auto at = static_cast<double>(step);
+    add_time(at, line);
     for (const char* metric : {"loss", "grad_norm", "lr", "tokens", "tokens_per_second",
                                "step_seconds", "mfu", "loss_scale", "peak_memory_bytes"})
       run_.steps[metric].add(at, number_of(line, metric));
@@ -141,8 +151,20 @@ class Reader {
         if (seconds.is_number()) run_.phases[name].add(at, seconds.get<double>());
   }
 
+  // A clock that is set back does not turn the axis round.
+  void add_time(double step, const Json& line) {
+    const double time = number_of(line, "time");
+    Series &dates = run_.dates, &elapsed = run_.elapsed;
+    if (!(start_ > 0 && time > 0 && time < kLatest) || (!dates.empty() && dates.x.back() >= step))
+      return;
+    dates.add(step, dates.empty() ? time : std::max(time, dates.y.back()));
+    const double seconds = before_ + time - start_;
+    elapsed.add(step, std::max(seconds, elapsed.empty() ? 0 : elapsed.y.back()));
+  }
+
   void add_evaluation(const Json& line) {
     const auto at = static_cast<double>(integer_of(line, "step"));
+    add_time(at, line);
     for (const auto& [name, value] : line.items()) {
       if (kNoMetrics.contains(name) || !value.is_number()) continue;
       Series& series = run_.evaluations[name];
@@ -159,6 +181,7 @@ class Reader {
 
   Run& run_;
   bool started_ = false;
+  double start_ = std::nan(""), before_ = 0;  // of the last start; seconds of running before it
   std::size_t damaged_ = 0, first_ = 0;
   bool any_ = false;
 };
@@ -169,12 +192,33 @@ std::string name_of(const fs::path& directory) {
   return name.empty() ? whole.string() : name.string();
 }
 
+// The directories of metrics.jsonl below one that has none itself, by name.
+std::vector<std::string> runs_below(const fs::path& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  if (fs::exists(folder / "metrics.jsonl", error)) return found;
+  fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, error);
+  for (const auto end = fs::end(at); !error && at != end; at.increment(error))
+    if (at->path().filename() == "metrics.jsonl")
+      found.push_back(at->path().parent_path().string());
+  std::ranges::sort(found);
+  return found;
+}
+
 }  // namespace
 
 void Series::cut(double last) {
   const auto keep = std::upper_bound(x.begin(), x.end(), last) - x.begin();
   x.resize(static_cast<std::size_t>(keep));
   y.resize(static_cast<std::size_t>(keep));
+}
+
+double Series::value_at(double at) const {
+  if (x.empty()) return std::nan("");
+  const auto i = static_cast<std::size_t>(std::ranges::lower_bound(x, at) - x.begin());
+  if (i == x.size()) return y.back();
+  if (i == 0 || x[i] == at) return y[i];
+  return y[i - 1] + (y[i] - y[i - 1]) * (at - x[i - 1]) / (x[i] - x[i - 1]);
 }
 
 std::size_t Series::finite() const {
@@ -205,9 +249,11 @@ Run read_run(const std::string& path) {
   if (directory) read_scaling(path, run);
   if (!fs::is_regular_file(file, error) && !run.scaling.empty()) return run;
   if (directory && !fs::exists(file, error))
-    throw Error(ExitCode::input, path +
-                                     ": has no metrics.jsonl; expected the directory in which a "
-                                     "run wrote it (metrics.jsonl=DIR/metrics.jsonl)");
+    throw Error(
+        ExitCode::input,
+        path +
+            ": has no metrics.jsonl, nor has a directory below it; "
+            "expected the directory in which a run wrote it (metrics.jsonl=DIR/metrics.jsonl)");
   run.files.push_back(file.string());
   const io::MappedFile mapped(file.string());
   Reader reader(run);
@@ -219,6 +265,20 @@ Run read_run(const std::string& path) {
   if (const Series& loss = run.step("loss"); !loss.empty())
     run.nonfinite = static_cast<std::int64_t>(loss.x.size() - loss.finite());
   return run;
+}
+
+std::vector<Run> read_runs(const std::vector<std::string>& paths) {
+  std::vector<Run> runs;
+  for (const std::string& path : paths) {
+    const std::vector<std::string> below = runs_below(path);
+    for (const std::string& run : below.empty() ? std::vector{path} : below)
+      runs.push_back(read_run(run));
+  }
+  std::map<std::string, int> names;
+  for (const Run& run : runs) ++names[run.name];
+  for (Run& run : runs)
+    if (names[run.name] > 1) run.name += " (" + run.path + ")";
+  return runs;
 }
 
 }  // namespace tfm::report

@@ -17,6 +17,8 @@ struct Series {
   void add(double at, double value) { x.push_back(at), y.push_back(value); }
   // Removes what lies after `last`.
   void cut(double last);
+  // The value at `at`, linear between neighbours; NaN: there are no values.
+  double value_at(double at) const;
   std::size_t finite() const;  // number of finite values
 };
 
@@ -46,6 +48,9 @@ struct Run {
   std::vector<CollectiveTotal> collectives;  // of a step
   double rank_flops = 0;                     // of a step; 0: unknown, or steps differ
 
+  // By step: Unix time, and seconds of running since the first start, pauses left out. Empty: the
+  // file has no times.
+  Series dates, elapsed;
   std::vector<std::int64_t> restarts;             // steps from which the run was resumed
   std::map<std::string, Series> steps;            // by name: loss, grad_norm, lr, ...
   std::map<std::string, Series> phases;           // seconds by phase of a step
@@ -66,5 +71,8 @@ struct Run {
 // `path`: the directory, or its metrics.jsonl. Damaged lines are skipped with a note. Error(input)
 // if there is nothing to report.
 Run read_run(const std::string& path);
+// The runs at these paths: of a directory without metrics.jsonl all those below it. Runs of the
+// same name are told apart by their paths.
+std::vector<Run> read_runs(const std::vector<std::string>& paths);
 
 }  // namespace tfm::report

@@ -67,19 +67,6 @@ std::string described(const Runs& runs, std::size_t i, const Series& s) {
          ", up to step " + text_of(s.x.back(), Unit::count) + ". ";
 }
 
-// From step 0 to the last of all runs, with the steps that runs resumed from.
-void align_steps(const Runs& runs, LineChart& chart) {
-  for (const Run& run : runs)
-    chart.x_end = std::max(chart.x_end, static_cast<double>(run.last_step));
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    for (const std::int64_t step : runs[i].restarts)
-      chart.marks.push_back({.x = static_cast<double>(step),
-                             .text = (runs.size() > 1 ? label(runs, i) + " " : "") +
-                                     "resumed from step " + std::to_string(step),
-                             .style = runs.size() > 1 ? style_of(i) : -1});
-  chart.marks_label = "resumed from a checkpoint";
-}
-
 // A metric of the steps of all runs.
 struct MetricFigure {
   std::string title, about, y_label;
@@ -96,7 +83,8 @@ bool add_smoothed(LineChart& chart, const Line& line) {
     return false;
   }
   Line pale = line, average = line;
-  pale.kind = Line::Kind::faint, pale.label.clear(), pale.tag.clear();
+  pale.kind = Line::Kind::raw, pale.label.clear(), pale.tag.clear();
+  average.kind = Line::Kind::average;
   average.series = moving_average(line.series, static_cast<double>(n) / 100);
   chart.lines.push_back(std::move(pale));
   chart.lines.push_back(std::move(average));
@@ -124,7 +112,8 @@ std::string metric_figure(const Runs& runs, const MetricFigure& f,
         .style = style_of(i),
         .series = s,
         .kind = f.kind == MetricFigure::Kind::markers ? Line::Kind::markers : Line::Kind::line,
-        .tag = letter(runs, i)};
+        .tag = letter(runs, i),
+        .run = i};
     if (f.kind == MetricFigure::Kind::smoothed)
       smoothed |= add_smoothed(chart, line);
     else
@@ -132,8 +121,7 @@ std::string metric_figure(const Runs& runs, const MetricFigure& f,
     columns.push_back({runs.size() > 1 ? label(runs, i) : f.title, &s});
   }
   if (columns.empty()) return "";
-  align_steps(runs, chart);
-  return figure(f.title, f.about + (smoothed ? kSmoothed : ""), draw(chart),
+  return figure(f.title, f.about + (smoothed ? kSmoothed : ""), draw_over_axes(runs, chart),
                 steps_table(f.title, columns));
 }
 
@@ -206,24 +194,26 @@ std::string loss(const Runs& runs) {
       smoothed |= add_smoothed(chart, {.label = name + "training",
                                        .style = style_of(i),
                                        .series = train,
-                                       .tag = letter(runs, i)});
+                                       .tag = letter(runs, i),
+                                       .run = i});
       columns.push_back({name + "training", &train});
     }
     if (const auto at = run.evaluations.find("loss"); at != run.evaluations.end()) {
       chart.lines.push_back({.label = name + "validation",
                              .style = runs.size() > 1 ? style_of(i) : 1,
                              .series = at->second,
-                             .kind = Line::Kind::markers});
+                             .kind = Line::Kind::markers,
+                             .run = i});
       columns.push_back({name + "validation", &at->second});
     }
   }
   if (columns.empty()) return "";
-  align_steps(runs, chart);
   std::string about =
       "Training loss of each logged step, loss on the validation data where it was "
       "evaluated.";
   if (smoothed) about += kSmoothed;
-  std::string html = figure("Loss", about, draw(chart), steps_table("Loss", columns));
+  std::string html =
+      figure("Loss", about, draw_over_axes(runs, chart), steps_table("Loss", columns));
   html.replace(html.find("<figure>"), 8, "<figure class=\"wide\">");
   return "<div class=\"figures\">" + html + "</div>\n";
 }

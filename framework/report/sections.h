@@ -23,6 +23,10 @@ std::string table(const std::string& caption, const std::vector<std::string>& he
 std::string figure(const std::string& title, const std::string& about, const std::string& picture,
                    const std::string& table);
 
+// The picture over steps, and where the runs have times over those; the page shows one of them.
+std::string draw_over_axes(const Runs& runs, LineChart chart);
+
+std::string differences(const Runs& runs);  // between the configurations of several runs
 std::string summary(const Runs& runs);
 std::string loss(const Runs& runs);
 std::string evaluations(const Runs& runs);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 
 #include "core/strings.h"
 #include "telemetry/progress.h"
@@ -24,6 +25,28 @@ std::string seconds_text(double s) {
   return size >= 1e-3 ? printed("%.4g ms", s * 1e3) : printed("%.4g us", s * 1e6);
 }
 
+// A date where a day begins, else the time of day.
+std::string date_text(double unix_time) {
+  const auto t = static_cast<std::time_t>(std::llround(unix_time));
+  std::tm utc{};
+  gmtime_r(&t, &utc);
+  char text[32];
+  const char* const form = t % 86400 == 0 ? "%Y-%m-%d" : t % 60 == 0 ? "%H:%M" : "%H:%M:%S";
+  std::strftime(text, sizeof text, form, &utc);
+  return text;
+}
+
+// Seconds between ticks of a clock or a calendar.
+double time_step(double rough) {
+  constexpr double minute = 60, hour = 3600, day = 86400;
+  for (const double step :
+       {1.0,        2.0,         5.0,         10.0,     30.0,     minute,   2 * minute,
+        5 * minute, 10 * minute, 30 * minute, hour,     2 * hour, 6 * hour, 12 * hour,
+        day,        2 * day,     5 * day,     10 * day, 30 * day, 100 * day})
+    if (step >= rough * 0.999) return step;
+  return 365 * day * std::ceil(rough / (365 * day));
+}
+
 }  // namespace
 
 Series min_max(const Series& series, std::size_t columns) {
@@ -33,8 +56,8 @@ Series min_max(const Series& series, std::size_t columns) {
   Series kept;
   for (std::size_t begin = 0; begin < n;) {
     const auto column = [&](std::size_t i) {
-      return std::min(columns - 1, static_cast<std::size_t>((series.x[i] - first) / width *
-                                                            static_cast<double>(columns)));
+      const double part = width > 0 ? (series.x[i] - first) / width : 0;
+      return std::min(columns - 1, static_cast<std::size_t>(part * static_cast<double>(columns)));
     };
     std::size_t end = begin, low = n, high = n, gap = n;
     for (; end < n && column(end) == column(begin); ++end) {
@@ -91,6 +114,8 @@ std::string text_of(double value, Unit unit) {
       return seconds_text(value);
     case Unit::bytes:
       return without_zero(telemetry::bytes_text(value));
+    case Unit::date:
+      return date_text(value);
     case Unit::number:
       break;
   }
@@ -107,6 +132,7 @@ std::vector<double> ticks(double low, double high, Unit unit) {
   for (const double factor : {5.0, 2.0, 1.0})
     if (factor * power >= rough * 0.999) step = factor * power;
   step *= scale;
+  if (unit == Unit::date || (unit == Unit::seconds && span >= 120)) step = time_step(rough);
   std::vector<double> values;
   for (double k = std::ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; ++k)
     values.push_back(k == 0 ? 0 : k * step);  // not -0

@@ -12,7 +12,7 @@ Series min_max(const Series& series, std::size_t columns);
 // factor of e every `steps` values. Gaps are skipped.
 Series moving_average(const Series& series, double steps);
 
-enum class Unit { number, count, seconds, bytes };
+enum class Unit { number, count, seconds, bytes, date };  // date: Unix time, in UTC
 std::string text_of(double value, Unit unit);
 
 // 2 to 6 round values within [low, high].

@@ -124,14 +124,61 @@ def check_a_real_run_with_a_resume():
     assert start["memory"] == planned["memory"][0]["categories"] and start["rank_flops_per_step"] == planned["flops_per_step"]
     assert 0 < max(start["activations"]["bytes"]) <= start["memory"]["activations"]
     assert 0 < start["activations"]["backward"] < len(start["activations"]["bytes"]) <= start["activations"]["instructions"]
-    assert page.table("part", "one")[-1][0] == "sum"
+    parts = {row[0]: row[1] for row in page.table("part", "one")[1:]}
+    phases = {name for event in steps.values() for name in event["phases"]}
+    for name in phases:  # without the first step, which is slower
+        assert parts[name] == seconds_text(sum(steps[s]["phases"].get(name, 0) for s in range(2, 13)) / 11), (name, parts)
+    # Seconds of steps, evaluations and checkpoints add up to most of the clock's.
+    spent = sum(e.get("step_seconds", 0) + e.get("seconds", 0) for e in lines if 5 < e.get("step", 0))
+    clock = lines[-1]["time"] - next(e["time"] for e in lines if e["event"] == "start" and e["resumed_step"] == 5)
+    assert 0.1 * clock < spent < 1.01 * clock, (spent, clock)
+
+
+def seconds_text(s):
+    return f"{s:.4g} s" if s >= 1 or s == 0 else f"{s * 1e3:.4g} ms" if s >= 1e-3 else f"{s * 1e6:.4g} us"
+
+
+def points_of(page, figure, style):
+    svg, = re.findall(f'<svg role="img" aria-labelledby="{figure}-t {figure}-d".*?</svg></div>', page.text, re.DOTALL)
+    path, = re.findall(f'<path class="{style}" d="([^"]*)"', svg)
+    return [tuple(map(float, p.split())) for p in re.findall(r"[-\d.]+ [-\d.]+", path)]
+
+
+def check_axes_and_folders():
+    """Over time pauses are left out, over dates they are not; a folder stands for the runs below it."""
+    page, _ = report("one")
+    starts, steps, elapsed, base = 0, {}, {}, 0
+    for e in map(json.loads, open("one/metrics.jsonl")):
+        if e["event"] == "start":
+            starts, start, base = starts + 1, e["time"], elapsed.get(e["resumed_step"], 0)
+        elif e["event"] == "step":
+            steps[e["step"]], elapsed[e["step"]] = e["time"], base + e["time"] - start
+    assert starts == 2 and elapsed[12] < steps[12] - steps[1], "the pause between the starts"
+    for figure, x, first, last in (("fig-loss", {s: s for s in steps}, 0, 12), ("fig-loss-time", elapsed, 0, elapsed[12]),
+                                   ("fig-loss-date", steps, steps[1], steps[12])):
+        points = points_of(page, figure, "l s0")
+        assert len(points) == 12
+        for step, point in zip(sorted(x), points):
+            assert abs(point[0] - 1000 * (x[step] - first) / (last - first)) < 0.02, (figure, step, point, x, first, last)
+    for choice in ("x-step", "x-time", "x-date"):
+        assert f'id="{choice}"' in page.text and f'for="{choice}"' in page.text
+    assert 'id="l-raw"' not in page.text, "no line is smoothed"
+    for run in ("a", "b/c"):
+        pathlib.Path("all", run).mkdir(parents=True)
+        pathlib.Path("all", run, "metrics.jsonl").write_text(open("one/metrics.jsonl").read())
+    both, _ = report("all")
+    assert both.table("", "A: one (all/a)", "B: one (all/b/c)") and both.sections[0] == "differences"
+    old = re.sub(r',"time":[\d.]+', "", open("one/metrics.jsonl").read())
+    pathlib.Path("all/a/metrics.jsonl").write_text(old)  # as earlier versions wrote it
+    assert "x-time" not in report("all/a")[0].text.split("</style>")[1]
 
 
 def check_two_runs_are_compared():
     run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=two/metrics.jsonl", "parallel.tensor=2", "optimizer.lr=0.001")
     page, _ = report("one", "two/metrics.jsonl")
-    assert page.sections == SECTIONS
+    assert page.sections == ["differences", *SECTIONS]
     keys = {row[0]: row[1:] for row in page.table("key", "A: one", "B: two")[1:]}
+    assert not {"run.name", "checkpoint.dir", "metrics.jsonl"} & set(keys), keys
     assert keys["parallel.tensor"] == ["1", "2"] and keys["optimizer.lr"] == ["6e-04", "0.001"] and "model.d_model" not in keys, keys
     planned = json.loads(run(0, "tfm-plan", "cfg.yaml", "parallel.tensor=2", "--ranks", 2, "--json"))["collectives"]
     total = lambda rows, axis: sum(r["bytes"] * r["count"] for r in rows if r["axis"] == axis)
@@ -150,12 +197,14 @@ def check_a_long_run_stays_small():
     """Of 100,000 steps and 10,000 evaluations the page keeps the extremes, and stays under 1 MB."""
     pathlib.Path("long").mkdir()
     with open("long/metrics.jsonl", "w") as file:
-        file.write(open("one/metrics.jsonl").readline())
+        start = open("one/metrics.jsonl").readline()
+        file.write(start)
+        begin = json.loads(start)["time"]
         for s in range(1, 100001):
             loss = 9.5 if s == 54321 else None if 70000 <= s < 70010 else 1 + 5 / s ** 0.5 + (s * 2654435761 % 1000) / 2e3
             file.write(json.dumps({"event": "step", "step": s, "loss": loss, "grad_norm": 1 / s + 0.1, "lr": 1e-3 * math.exp(-s / 3e4), "tokens": 256,
                                    "tokens_per_second": 1e4 + s % 97, "step_seconds": 0.01, "mfu": 0.4, "loss_scale": 65536,
-                                   "phases": {"data": 0.001, "forward": 0.004, "backward": 0.005}}) + "\n")
+                                   "phases": {"data": 0.001, "forward": 0.004, "backward": 0.005}, "time": begin + s * 0.11}) + "\n")
             if s % 10 == 0:
                 file.write(json.dumps({"event": "eval", "step": s, "split": "validation", "loss": 1.5 + s % 7, "perplexity": 4.4 + s % 9, "seconds": 1}) + "\n")
     page, _ = report("long")
@@ -164,8 +213,15 @@ def check_a_long_run_stays_small():
     assert "highest 9.5" in page.text and "Model FLOPs utilization" in page.text and "Loss scale" in page.text
     facts = {row[0]: row[1] for row in page.table("")}
     assert facts["steps"].startswith("100000") and facts["steps skipped (NaN or Inf)"] == "10 logged", facts
+    assert facts["time in steps"] == "16m40s" and facts["time in evaluation"] == "2h46m", facts
+    parts = {row[0]: row[1] for row in page.table("part")[1:]}
+    assert parts["data"] == "1 ms" and parts["sum"] == "10 ms", parts
+    for choice in ("l-both", "l-avg", "l-raw", "x-date"):
+        assert f'id="{choice}"' in page.text
+    average = points_of(page, "fig-loss", "l s0 avg")
+    assert all(abs(a[1] - b[1]) < 60 for a, b in zip(average[50:], average[51:])), "smooth"
     assert facts["state"].startswith("running"), facts
-    raw = next(p for p in re.findall(r'<path class="l s0 faint" d="([^"]*)"', page.text))
+    raw = next(p for p in re.findall(r'<path class="l s0 faint raw" d="([^"]*)"', page.text))
     points = [tuple(map(float, p.split())) for p in re.findall(r"[-\d.]+ [-\d.]+", raw)]
     assert 900 < len(points) <= 1000, len(points)  # two in each of 500 columns
     assert raw.count("M") == 2, "skipped steps leave a gap"
@@ -222,6 +278,9 @@ def check_scaling():
     rows = page.table("scaling", "ranks")[1:]
     assert rows[0][:4] == ["strong scaling", "1", "100", "1"] and rows[1][5].startswith("oversubscribed") and rows[2][:3] == ["strong tensor scaling", "2", "150"], rows
     assert rows[4][:5] == ["weak scaling", "2", "190", "", "199"], rows
+    # Proportional to the ranks, on axes that reach from 0 to 4 % above the highest.
+    ideal = [points_of(page, "fig-scaling", f"l s{style} faint") for style in (0, 2)]
+    assert ideal == 2 * [[(500, round(1000 * (1 - 100 / 208), 2)), (1000, round(1000 * (1 - 200 / 208), 2))]], ideal
 
 
 def check_what_is_wrong_is_said():
@@ -243,7 +302,7 @@ with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     pathlib.Path("cfg.yaml").write_text(CONFIG)
     pathlib.Path("text.txt").write_text("".join(f"{n} times {n} is {n * n}. " for n in range(2000)))
-    for check in (check_a_real_run_with_a_resume, check_two_runs_are_compared, check_a_long_run_stays_small,
+    for check in (check_a_real_run_with_a_resume, check_axes_and_folders, check_two_runs_are_compared, check_a_long_run_stays_small,
                   check_steps_that_are_not_logged, check_damage_is_skipped_with_a_note, check_scaling,
                   check_what_is_wrong_is_said):
         check()
