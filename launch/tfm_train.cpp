@@ -7,6 +7,7 @@
 #include "launch/bench/peak.h"
 #include "launch/support/automatic.h"
 #include "launch/support/device_choice.h"
+#include "launch/sweep/sweep.h"
 #include "plan/fit.h"
 #include "train/start.h"
 #include "train/trainer.h"
@@ -18,6 +19,11 @@ constexpr const char* kHelp =
   --check            validate the configuration for the ranks of this launch, open its data,
                      tokenizer and checkpoints, then exit with 0, 2 (configuration) or 3 (files)
   --ranks N          with --check: validate for N ranks
+  --sweep KEY=V,V... ...
+                     train once for each combination of the values, one run after the other, each
+                     in a folder named by its values; then write a report of all. Started again, it
+                     continues. Exit code 1 if a run failed
+  --launcher CMD     with --sweep: what starts the ranks of a run, such as "mpirun -np 4"
   --dump-config      print the effective configuration
   --keys             list all configuration keys with type, default and meaning
   --json-schema      print them as a JSON schema, for editors
@@ -64,11 +70,21 @@ int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv,
                                {{"--check", false},
                                 {"--ranks"},
+                                {"--sweep", true, true},
+                                {"--launcher"},
                                 {"--dump-config", false},
                                 {"--keys", false},
                                 {"--json-schema", false}});
   if (args.has("--ranks") && !args.has("--check"))
     throw Error(ExitCode::usage, "--ranks is for --check; mpirun -np N starts N ranks");
+  if (args.has("--launcher") && !args.has("--sweep"))
+    throw Error(ExitCode::usage, "--launcher is for --sweep; mpirun -np N starts N ranks");
+  if (args.has("--sweep")) {
+    for (const char* other : {"--check", "--dump-config"})
+      if (args.has(other))
+        throw Error(ExitCode::usage, std::string(other) + " is for one run, --sweep for several");
+    return launch::run_sweep(args);
+  }
   const auto print = [](const std::string& text) {
     if (rank_of_launch() == 0) std::printf("%s", text.c_str());
     return 0;

@@ -1,19 +1,15 @@
 #include "launch/bench/launcher.h"
 
-#include <pthread.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <numeric>
-#include <system_error>
 
 #include "comm/links.h"
 #include "core/strings.h"
+#include "launch/support/command.h"
 
 namespace tfm::launch {
 namespace {
@@ -21,38 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string run_of(int ranks) { return "the run with " + counted(ranks, "rank"); }
-
-// The status of a command that a shell runs in a process group of its own. What ends this program
-// ends the group first: Error(failed) then.
-int status_of(const std::string& command) {
-  sigset_t ends, before;
-  sigemptyset(&ends);
-  for (const int s : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, s);
-  pthread_sigmask(SIG_BLOCK, &ends, &before);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-  posix_spawnattr_setsigmask(&attributes, &before);
-  std::string words[] = {"sh", "-c", command};
-  char* arguments[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
-  pid_t child = 0;
-  const int error = posix_spawn(&child, "/bin/sh", nullptr, &attributes, arguments, environ);
-  posix_spawnattr_destroy(&attributes);
-  int status = 0, ended = 0;
-  const timespec moment{0, 20'000'000};
-  while (error == 0 && ::waitpid(child, &status, WNOHANG) == 0) {
-    const int s = ::sigtimedwait(&ends, nullptr, &moment);
-    if (s > 0) ended = s, ::kill(-child, SIGTERM);
-  }
-  for (int i = 0; ended != 0 && i < 500 && ::kill(-child, 0) == 0; ++i)
-    ::nanosleep(&moment, nullptr);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error != 0)
-    throw Error(ExitCode::environment,
-                "a shell cannot be started: " + std::generic_category().message(error));
-  if (ended != 0) throw Error(ExitCode::failed, std::string("ended by ") + strsignal(ended));
-  return status;
-}
 
 [[noreturn]] void fail(int ranks, int code, const std::string& command) {
   const bool missing = code == 126 || code == 127;  // as shells have it
@@ -109,8 +73,10 @@ MeasuredRun Launcher::run(config::Config config, int ranks, std::int64_t warmup)
   for (std::size_t at = 0; (at = command.find(kRanks, at)) != std::string::npos;)
     command.replace(at, std::string_view(kRanks).size(), number), at += number.size();
   command += " " + shell_quoted(program.native()) + " " + shell_quoted(file.native());
-  const int status = status_of(command + " </dev/null >/dev/null");
-  if (status != 0) fail(ranks, WIFEXITED(status) ? WEXITSTATUS(status) : 0, command);
+  const CommandEnd end = run_command(command + " </dev/null >/dev/null");
+  if (end.request != 0)
+    throw Error(ExitCode::failed, std::string("ended by ") + strsignal(end.request));
+  if (end.code != 0) fail(ranks, end.code, command);
   return read(ranks, warmup);
 }
 
