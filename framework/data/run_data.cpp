@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "core/strings.h"
 #include "data/batch_shapes.h"
@@ -301,6 +302,11 @@ std::unique_ptr<Dataset> RunData::open(const config::Config& config, const confi
   if (c.type == config::SourceType::pairs) {
     auto pairs = open_pairs(config, c, *tokenizer, endless && c.shuffle);
     if (endless) tokens = pairs->tokens();
+    std::int64_t fewest = std::numeric_limits<std::int64_t>::max();  // pairs of a batch, by length
+    for (const nn::BatchShape& s : batch_shapes(config)) fewest = std::min(fewest, s.sequences);
+    if (endless && pairs->pairs() < fewest)
+      notes.push_back(key + counted(pairs->pairs(), "sentence pair") + " for batches of " +
+                      std::to_string(fewest) + ": no batch is full");
     if (pairs->cut() > 0)
       notes.push_back(key + counted(pairs->cut(), "sentence") + " exceeded train.seq_len = " +
                       std::to_string(length) + " tokens and were truncated");
@@ -322,6 +328,10 @@ std::unique_ptr<Dataset> RunData::open(const config::Config& config, const confi
         (ends.id ? ": no id " + std::to_string(*ends.id) + " is among its first ids" : "") +
         "; attention and labels cross its documents");
   if (endless) tokens = source.tokens();
+  if (endless && source.samples() < batch)
+    notes.push_back(key + counted(source.samples(), "sample") + " of " +
+                    std::to_string(source.seq_len()) + " tokens for a train.global_batch_size of " +
+                    std::to_string(batch) + ": batches repeat samples");
   const Sampler sampler(source.samples(), endless && c.shuffle, seed);
   if (c.type == config::SourceType::mlm)
     return std::make_unique<MaskedLm>(

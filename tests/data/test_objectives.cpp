@@ -457,6 +457,34 @@ TEST(RunData, NotesWhatIsTruncatedOrLeftOut) {
   EXPECT_TRUE(bytes[0].starts_with("the tokenizer bytes makes 256 of the 1000 ids")) << bytes[0];
 }
 
+TEST(RunData, NotesAnEpochOfLessThanABatch) {
+  const TemporaryFolder folder;
+  const std::string text = put(folder / "text", std::string(17, 'x')),  // two samples of 8
+      lines = put(folder / "lines", "a\nb\n");
+  const auto notes_of = [&](const std::string& family, const std::string& train, int batch) {
+    return data::RunData(config::parse_config(
+                             "model: {family: " + family +
+                                 ", vocab_size: 300, d_model: 8, n_layers: 1, n_heads: 1}\n"
+                                 "train: {seq_len: 8, global_batch_size: " +
+                                 std::to_string(batch) + "}\ndata: {train: {" + train + "}}\n",
+                             "test", {}))
+        .notes;
+  };
+  const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
+      {"decoder", "type: text, path: " + text, "2 samples of 8 tokens"},
+      {"encoder", "type: mlm, path: " + text, "2 samples of 8 tokens"},
+      {"encoder_decoder", "type: pairs, source: " + lines + ", target: " + lines,
+       "2 sentence pairs for batches of 3"}};
+  for (const auto& [family, train, expected] : cases) {
+    const auto has = [&](const auto& notes) {
+      return std::ranges::any_of(
+          notes, [&, what = expected](const auto& n) { return n.find(what) != n.npos; });
+    };
+    EXPECT_FALSE(has(notes_of(family, train, 2))) << family;
+    EXPECT_TRUE(has(notes_of(family, train, 3))) << family;
+  }
+}
+
 TEST(RunData, MaskedLmReadsTokenFilesByEveryName) {
   const TemporaryFolder folder;
   test::write_megatron(folder / "mg.bin", {test::counting(20)}, 256);
