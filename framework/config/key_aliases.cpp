@@ -100,6 +100,7 @@ constexpr AliasRow kAliases[] = {
     {"checkpoint", "ckpt checkpoints"},
     {"metrics.log_every", "log_interval logging_steps log_steps"},
     {"metrics", "logging log logger monitoring"},
+    {"run.name", "run_name experiment_name exp_name"},
 };
 
 std::vector<std::string_view> split(std::string_view s) {

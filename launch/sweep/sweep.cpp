@@ -144,8 +144,10 @@ std::string exit_code_of(const SweptRun& run) {
   return code == "0" || code == "5" ? code : "";
 }
 
-bool stopped_on_request(const SweptRun& run) {
-  return report::read_run(run.folder.string()).end == "request";
+// What the run has written; nothing where it could not write its metrics.
+report::Run metrics_of(const SweptRun& run) {
+  return fs::exists(run.folder / "metrics.jsonl") ? report::read_run(run.folder.string())
+                                                  : report::Run();
 }
 
 // False: the sweep itself was asked to stop.
@@ -162,7 +164,7 @@ bool run_one(SweptRun& run, const std::string& launcher) {
           " </dev/null",
       SIGUSR2);
   if (end.request != 0) return false;
-  if (end.code == 0 && stopped_on_request(run)) {
+  if (end.code == 0 && metrics_of(run).end == "request") {
     run.state = "stopped on request; the next start of the sweep continues it";
     return true;
   }
@@ -179,7 +181,7 @@ std::size_t print_results(std::vector<SweptRun>& runs) {
       run.state = "failed with exit code " + code;
       ++failed;
     } else if (code == "0") {
-      const report::Run read = report::read_run(run.folder.string());
+      const report::Run read = metrics_of(run);
       run.state = printed("training loss %.4f", read.last("loss"));
       if (const auto at = read.evaluations.find("loss"); at != read.evaluations.end())
         run.state += printed(", validation loss %.4f", at->second.y.back());
