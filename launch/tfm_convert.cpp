@@ -1,6 +1,7 @@
 // tfm-convert: Hugging Face directories to checkpoints and back.
 #include <cstdio>
 #include <filesystem>
+#include <set>
 
 #include "checkpoint/lock.h"
 #include "checkpoint/manifest.h"
@@ -23,10 +24,11 @@ std::string model_of(const config::Config& config) {
   return (family.front() == 'e' ? "an " : "a ") + family + " model";
 }
 
-constexpr const char* kHelp = R"(usage: tfm-convert import HF_DIR OUT_DIR
+constexpr const char* kHelp = R"(usage: tfm-convert import HF_DIR OUT_DIR [--force]
          converts a Hugging Face model to a checkpoint OUT_DIR/step-00000000, readable at any layout
-       tfm-convert export CHECKPOINT_DIR OUT_HF_DIR
+       tfm-convert export CHECKPOINT_DIR OUT_HF_DIR [--force]
          writes config.json, model.safetensors and the tokenizer files
+  --force  replace the model, or the import, that the directory holds
   --help, --version
 A directory to import to must hold no checkpoints of a run, and none may be running there.
 Architectures: gpt2, llama, mistral (without sliding window), qwen2, qwen3, bert, roberta, t5,
@@ -52,6 +54,41 @@ void expect_no_run(const std::string& dir) {
     throw Error(ExitCode::usage, dir + ": a run has written " + *newest +
                                      ", and would continue from the import instead; choose another "
                                      "directory");
+}
+
+// An import replaces an earlier one only by force.
+void expect_no_import(const std::string& dir) {
+  for (const char* made : {"step-00000000", "tokenizer"})
+    if (std::error_code none; std::filesystem::exists(dir + "/" + made, none))
+      throw Error(ExitCode::usage,
+                  dir + ": has " + made +
+                      ", which an import would replace; choose another directory, or use --force");
+}
+
+// A model is replaced only by force.
+void expect_no_model(const std::string& dir) {
+  std::set<std::string> found;
+  std::error_code none;
+  for (const auto& e : std::filesystem::directory_iterator(dir, none))
+    if (const std::string name = e.path().filename().string();
+        name == "config.json" || huggingface::is_weights_file(name))
+      found.insert(name);
+  if (found.empty()) return;
+  std::string names;
+  for (const std::string& name : found) names += (names.empty() ? "" : ", ") + name;
+  throw Error(ExitCode::usage,
+              dir + ": holds a model (" + names +
+                  "), which the export would replace; choose another directory, or use --force");
+}
+
+void expect_directory_name(const std::string& dir) {
+  const std::string extension = std::filesystem::path(dir).extension().string();
+  if (extension == ".gguf" || extension == ".safetensors" || extension == ".bin")
+    throw Error(ExitCode::usage,
+                dir + ": " + (extension == ".gguf" ? "GGUF files are not supported yet; " : "") +
+                    "an export is a Hugging Face directory with config.json and "
+                    "model.safetensors; expected a name without " +
+                    extension);
 }
 
 // Programs would read the export instead of the checkpoints, also of later steps.
@@ -87,7 +124,7 @@ class StagedFolder {
   std::string final_, path_;
 };
 
-int import(const std::string& from, const std::string& to) {
+int import(const std::string& from, const std::string& to, bool force) {
   if (std::error_code none; std::filesystem::equivalent(from, to, none))
     throw Error(ExitCode::usage,
                 to + ": is the model directory; choose another one for the checkpoint");
@@ -98,6 +135,7 @@ int import(const std::string& from, const std::string& to) {
       from, config, comm::rank_context(device::Device::cpu(1), comm::single_mesh()));
   const checkpoint::RunLock lock(to);
   expect_no_run(to);
+  if (!force) expect_no_import(to);
   const std::string sidecars = to + "/tokenizer";
   const huggingface::HuggingFaceModel source(from);
   const StagedFolder staged(sidecars);
@@ -139,8 +177,10 @@ std::optional<tokenizer::SpecialIds> special_ids(config::Config& config) {
   return ids;
 }
 
-int export_to(const std::string& from, const std::string& to) {
+int export_to(const std::string& from, const std::string& to, bool force) {
+  expect_directory_name(to);
   expect_no_checkpoints(to);
+  if (!force) expect_no_model(to);
   const std::string path = inference::verified_path(from, comm::single_mesh().world());
   config::Config config = inference::checkpoint_config(path, {});
   config.train.global_batch_size = config.train.micro_batch_size = 1;
@@ -166,7 +206,11 @@ int export_to(const std::string& from, const std::string& to) {
 }
 
 int run(int argc, char** argv) {
-  const launch::Arguments args(argc, argv, {});
+  const launch::Arguments args(argc, argv, {{"--force", false}, {"--format"}});
+  if (args.has("--format"))
+    throw Error(ExitCode::usage, "--format " + args.get("--format") +
+                                     " is not supported yet: an export is a Hugging Face "
+                                     "directory; leave the option out");
   const auto& words = args.positional();
   if (!args.overrides().empty())
     throw Error(ExitCode::usage, "tfm-convert takes no configuration keys, got " +
@@ -176,7 +220,9 @@ int run(int argc, char** argv) {
     throw Error(
         ExitCode::usage,
         "expected `import HF_DIR OUT_DIR` or `export CHECKPOINT_DIR OUT_HF_DIR`; see --help");
-  return words[0] == "import" ? import(words[1], words[2]) : export_to(words[1], words[2]);
+  const bool force = args.has("--force");
+  return words[0] == "import" ? import(words[1], words[2], force)
+                              : export_to(words[1], words[2], force);
 }
 
 }  // namespace

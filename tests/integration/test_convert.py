@@ -88,29 +88,29 @@ def check_a_full_disk():
         shutil.copytree(name, f"{name}_copy")
     before = contents("hf_b_copy")
     for limit in (1, 8, 20):
-        run("tfm-convert", "export", "ck_a", "hf_b_copy", limit=limit, code=75)
+        run("tfm-convert", "export", "ck_a", "hf_b_copy", "--force", limit=limit, code=75)
         assert contents("hf_b_copy") == before, limit
     before = contents("hf_a_copy")
-    run("tfm-convert", "export", "hf_a_copy", "hf_a_copy", limit=8, code=75)
+    run("tfm-convert", "export", "hf_a_copy", "hf_a_copy", "--force", limit=8, code=75)
     assert contents("hf_a_copy") == before
-    run("tfm-convert", "export", "ck_a", "hf_b_copy")
+    run("tfm-convert", "export", "ck_a", "hf_b_copy", "--force")
     assert contents("hf_b_copy") == contents("hf_a")
 
     run("tfm-convert", "import", "hf_a", "imported")
     before = contents("imported")
-    run("tfm-convert", "import", "hf_b", "imported", limit=20, code=75)
+    run("tfm-convert", "import", "hf_b", "imported", "--force", limit=20, code=75)
     assert contents("imported") == before
-    run("tfm-convert", "import", "hf_b", "imported")
+    run("tfm-convert", "import", "hf_b", "imported", "--force")
     assert contents("imported")["tokenizer/tokenizer.json"] == pathlib.Path("b.json").read_bytes()
 
 
 def check_left_over_files():
     pathlib.Path("hf_a_copy/merges.txt").write_text("of another model")
-    text = run("tfm-convert", "export", "ck_a", "hf_a_copy")
+    text = run("tfm-convert", "export", "ck_a", "hf_a_copy", "--force")
     assert "warning: hf_a_copy/merges.txt was there before and is not of this model" in text and text.count("warning") == 1, text
-    run("tfm-convert", "import", "hf_a_copy", "imported")
+    run("tfm-convert", "import", "hf_a_copy", "imported", "--force")
     assert "tokenizer/merges.txt" in contents("imported")
-    run("tfm-convert", "import", "hf_a", "imported")
+    run("tfm-convert", "import", "hf_a", "imported", "--force")
     assert "tokenizer/merges.txt" not in contents("imported")
 
 
@@ -119,10 +119,35 @@ def check_models_beside_checkpoints():
     assert "both: has a config.json" in run("tfm-convert", "import", "hf_a", "both", code=2)
     assert "both: has a config.json" in run("tfm-train", "cfg.yaml", "checkpoint.dir=both", "--check", code=2)
     shutil.copytree("ck_a/step-00000001", "both/step-00000001")
-    for program, *args in (("tfm-convert", "export", "both", "out"), ("tfm-generate", "both", "--prompt", "a"),
+    for program, *args in (("tfm-convert", "export", "both", "of_both"), ("tfm-generate", "both", "--prompt", "a"),
                            ("tfm-eval", "both", "--text", "text.txt")):
         assert "both: has both a config.json (Hugging Face) and checkpoints" in run(program, *args, code=3)
     run("tfm-generate", "both/step-00000001", "--prompt", "a", "--max-tokens", 1)
+
+
+def check_what_is_there_stays():
+    """Without --force nothing that is there is replaced: a model, also the run's own, an import, a folder named as one of its parts."""
+    shutil.copytree("hf_b", "weights"), shutil.copytree("hf_b", "config")
+    pathlib.Path("weights/config.json").unlink(), pathlib.Path("config/model.safetensors").unlink()
+    pathlib.Path("mine/tokenizer").mkdir(parents=True)
+    pathlib.Path("mine/tokenizer/notes.txt").write_text("of the user")
+    run("tfm-convert", "import", "hf_b", "import_b")
+    for command, source, folder, there in (("export", "ck_a", "hf_b", "config.json, model.safetensors"), ("export", "ck_b", "hf_b", "config.json"),
+                                           ("export", "ck_a", "weights", "(model.safetensors)"), ("export", "ck_a", "config", "(config.json)"),
+                                           ("import", "hf_a", "import_b", "step-00000000"), ("import", "hf_a", "mine", "tokenizer")):
+        before = contents(folder)
+        out = run("tfm-convert", command, source, folder, code=2)
+        assert f"{folder}: h" in out and there in out and "--force" in out, out
+        assert {k: v for k, v in contents(folder).items() if k != "run.lock"} == before, folder
+        run("tfm-convert", command, source, folder, "--force")
+        assert contents(folder) != before or source[-1] == folder[-1], folder
+    for name, said in (("out.gguf", "not supported yet"), ("out.safetensors", "a Hugging Face directory"), ("out.bin", "a Hugging Face directory")):
+        for more in ([], ["--force"]):
+            assert said in run("tfm-convert", "export", "ck_a", name, *more, code=2)
+        assert not pathlib.Path(name).exists()
+    assert "--format gguf is not supported yet" in run("tfm-convert", "export", "ck_a", "out.gguf", "--format", "gguf", code=2)
+    pathlib.Path("empty").mkdir()
+    run("tfm-convert", "export", "ck_a", "empty")
 
 
 def types_of(weights):
@@ -181,7 +206,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for check in (make_models, check_the_runs_own_tokenizer, check_paths_count_from_the_run, check_a_full_disk, check_left_over_files,
-                      check_models_beside_checkpoints, check_large_values_of_f16, check_token_files):
+                      check_models_beside_checkpoints, check_what_is_there_stays, check_large_values_of_f16, check_token_files):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

@@ -152,7 +152,7 @@ def check_members_of_config():
     for name, one, other in cases:
         batch = tensors(ROOT / "tests/fixtures/huggingface" / name / "batch.safetensors")
         assert probed(edited("one", name, one), batch) == probed(edited("other", name, other), batch), (name, other)
-        run(BIN / "tfm-convert", "export", "other", "again")
+        run(BIN / "tfm-convert", "export", "other", "again", "--force")
         assert probed("again", batch) == probed("other", batch), (name, other)
         if name in renamed:
             after = json.loads(pathlib.Path("again/config.json").read_text())
@@ -290,7 +290,8 @@ def check_round_trip():
         if folder not in FIXTURES:  # onto itself
             content = tensors(folder / "model.safetensors")
             (folder / "tokenizer_config.json").write_text("{}")
-            run(BIN / "tfm-convert", "export", folder, folder)
+            assert "holds a model (config.json, model.safetensors)" in run(BIN / "tfm-convert", "export", folder, folder, code=2)
+            run(BIN / "tfm-convert", "export", folder, folder, "--force")
             assert tensors(folder / "model.safetensors") == content, folder.name
 
 
@@ -838,7 +839,7 @@ def check_generation_config_of_a_run():
     def of_run(*args, onto=exported):
         shutil.rmtree("ids", ignore_errors=True)
         run(BIN / "tfm-train", "ids.yaml", *args)
-        run(BIN / "tfm-convert", "export", "ids", onto)
+        run(BIN / "tfm-convert", "export", "ids", onto, "--force")
         config, generation = (json.loads((onto / f"{name}.json").read_text()) for name in ("config", "generation_config"))
         return config, generation
 
@@ -852,7 +853,7 @@ def check_generation_config_of_a_run():
     assert of_run("model.decoder_start=9", onto=source)[1] == {"bos_token_id": 7, "decoder_start_token_id": 9}
     # A file that an earlier export left behind does not contradict the new one.
     (pathlib.Path("exported_bert") / "generation_config.json").write_text(json.dumps({**settings, "pad_token_id": 4}))
-    run(BIN / "tfm-convert", "export", "special_bert", "exported_bert")
+    run(BIN / "tfm-convert", "export", "special_bert", "exported_bert", "--force")
     generation = json.loads(pathlib.Path("exported_bert/generation_config.json").read_text())
     assert generation == {"bos_token_id": 256, "eos_token_id": [257, 5], "pad_token_id": 258, "num_beams": 4}, generation
     # Ids that are not known contradict nothing.
@@ -862,7 +863,7 @@ def check_generation_config_of_a_run():
                                             "data: {train: {type: text, path: text.txt}, tokenizer: lost}\n")
     run(BIN / "tfm-train", "unknown.yaml")
     shutil.rmtree("lost")
-    assert "lost" in run(BIN / "tfm-convert", "export", "unknown", "exported_bert")
+    assert "lost" in run(BIN / "tfm-convert", "export", "unknown", "exported_bert", "--force")
     assert json.loads(pathlib.Path("exported_bert/generation_config.json").read_text()) == generation
 
 
