@@ -168,7 +168,7 @@ Stack::Block Stack::make_block(nn::Context& c, const std::string& name,
                                    .hidden = m.d_ff,
                                    .activation = activation_of(m.activation),
                                    .gated = m.gated(),
-                                   .bias = m.bias,
+                                   .bias = m.has_ffn_bias(),
                                    .dropout = m.dropout.ffn,
                                    .output_std = output_std};
   // Registered in the order of use, so that gradients become final from the end of the flat buffer

@@ -146,6 +146,9 @@ void describe_layers(ModelConfig& m, FieldVisitor& v) {
                            "add biases to the query, key and value projections; auto: as `bias`"),
                     "auto"),
           m.qkv_bias);
+  v.value(with_word(option("ffn_bias", "add biases to the feed-forward network; auto: as `bias`"),
+                    "auto"),
+          m.ffn_bias);
   v.value(flag("qk_norm", "normalize the queries and keys of each head, before RoPE"), m.qk_norm);
 }
 

@@ -50,6 +50,7 @@ struct ModelConfig {
   Activation activation = Activation::gelu_tanh;
   bool bias = true;
   Switch qkv_bias = Switch::automatic;  // automatic: as bias
+  Switch ffn_bias = Switch::automatic;  // automatic: as bias
   bool qk_norm = false;  // norm of each head's queries and keys, before rotary positions
   TieEmbeddings tie_embeddings = TieEmbeddings::yes;
   bool scale_embeddings = false;
@@ -77,6 +78,9 @@ struct ModelConfig {
   }
   bool has_qkv_bias() const {
     return qkv_bias == Switch::automatic ? bias : qkv_bias == Switch::yes;
+  }
+  bool has_ffn_bias() const {
+    return ffn_bias == Switch::automatic ? bias : ffn_bias == Switch::yes;
   }
   bool has_head_bias() const {
     return head_bias == Switch::automatic ? bias && !tied_head() : head_bias == Switch::yes;

@@ -74,6 +74,10 @@ Needs plain_attention(const config::ModelConfig& m) {
   return {{m.has_qkv_bias() == m.bias, "qkv_bias: auto"}, {!m.qk_norm, "qk_norm: false"}};
 }
 
+Needs plain_ffn(const config::ModelConfig& m) {
+  return {{m.has_ffn_bias() == m.bias, "ffn_bias: auto"}};
+}
+
 Needs full_heads(const config::ModelConfig& m) {
   return {{m.n_kv_heads == m.n_heads, "n_kv_heads: n_heads"},
           {m.d_head * m.n_heads == m.d_model, "d_head: d_model / n_heads"}};

@@ -88,6 +88,8 @@ bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
 bool matches(std::string_view name, std::string_view pattern);  // `#`: one or more digits
 // Queries, keys and values have biases as the other layers do, and no norms.
 Needs plain_attention(const config::ModelConfig& model);
+// Feed-forward networks have biases as the other layers do.
+Needs plain_ffn(const config::ModelConfig& model);
 // The heads together are as wide as the model and have keys and values of their own.
 Needs full_heads(const config::ModelConfig& model);
 

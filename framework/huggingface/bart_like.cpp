@@ -64,7 +64,7 @@ Needs needs(const config::ModelConfig& m) {
                {!m.gated(), "an activation without gate"},
                {m.scale_attention, "scale_attention: true"},
                {!m.scale_logits, "scale_logits: false"}} +
-         plain_attention(m) + full_heads(m);
+         plain_attention(m) + plain_ffn(m) + full_heads(m);
 }
 
 namespace {

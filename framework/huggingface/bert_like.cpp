@@ -51,7 +51,7 @@ Needs needs(const config::ModelConfig& m) {
                {!m.scale_embeddings, "scale_embeddings: false"},
                {m.scale_attention, "scale_attention: true"},
                {!m.scale_logits, "scale_logits: false"}} +
-         plain_attention(m) + full_heads(m);
+         plain_attention(m) + plain_ffn(m) + full_heads(m);
 }
 
 void tensors(Table& t, const config::ModelConfig& m, const Names& names) {

@@ -54,7 +54,7 @@ Needs needs(const config::ModelConfig& m) {
                {!m.scale_logits, "scale_logits: false"},
                {!m.has_head_bias(), "head_bias: false"},
                {m.padding_idx < 0, "padding_idx: -1"}} +
-         plain_attention(m) + full_heads(m);
+         plain_attention(m) + plain_ffn(m) + full_heads(m);
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {

@@ -6,14 +6,14 @@ namespace {
 config::ModelConfig read(const io::JsonNode& c) {
   config::ModelConfig m = llama_like::read(c, {32000, 0, 11008, 2048});
   m.bias = c.flag("attention_bias", false);
-  if (m.bias != c.flag("mlp_bias", false))
-    c.fail("attention_bias and mlp_bias differ; expected the same value");
+  if (const bool ffn = c.flag("mlp_bias", false); ffn != m.bias)
+    m.ffn_bias = ffn ? config::Switch::yes : config::Switch::no;
   return m;
 }
 
 void write(Json& j, const config::ModelConfig& m) {
   llama_like::write(j, m);
-  set(j, {{"attention_bias", m.bias}, {"mlp_bias", m.bias}});
+  set(j, {{"attention_bias", m.bias}, {"mlp_bias", m.has_ffn_bias()}});
 }
 
 Needs needs(const config::ModelConfig& m) { return llama_like::needs(m) + plain_attention(m); }

@@ -122,9 +122,9 @@ void tensors(Table& t, const config::ModelConfig& m) {
       t.tensor(h + "self_attn.k_norm.weight", {m.d_head}, p + "attention.key_norm.weight");
     }
     t.norm(h + "post_attention_layernorm", p + "ffn_norm");
-    t.linear(h + "mlp.gate_proj", p + "ffn.gate", m.d_ff, C, m.bias);
-    t.linear(h + "mlp.up_proj", p + "ffn.up", m.d_ff, C, m.bias);
-    t.linear(h + "mlp.down_proj", p + "ffn.down", C, m.d_ff, m.bias);
+    t.linear(h + "mlp.gate_proj", p + "ffn.gate", m.d_ff, C, m.has_ffn_bias());
+    t.linear(h + "mlp.up_proj", p + "ffn.up", m.d_ff, C, m.has_ffn_bias());
+    t.linear(h + "mlp.down_proj", p + "ffn.down", C, m.d_ff, m.has_ffn_bias());
   }
   t.norm("model.norm", "final_norm");
   if (!m.tied_head()) t.tensor("lm_head.weight", {m.vocab_size, C}, "head.weight");

@@ -1,35 +1,38 @@
+#include <algorithm>
+
 #include "huggingface/llama_like.h"
 
 namespace tfm::huggingface {
 namespace {
 
+// Query t sees keys t - window + 1 .. t. Absent: 4096; null: no window, 0.
 std::int64_t window(const io::JsonNode& c) {
   if (!has_member(c, "sliding_window")) return 4096;
-  return whole(c, "sliding_window", 0);
+  const auto given = c.find("sliding_window");
+  return given ? given->integer(1, std::int64_t{1} << 31) : 0;
 }
 
 config::ModelConfig read(const io::JsonNode& c) {
   config::ModelConfig m = llama_like::read(c, {32000, 8, 14336, 131072});
-  // Query t sees keys t - window + 1 .. t.
-  const std::string expected =
-      "; expected null, or at least max_position_embeddings " + std::to_string(m.max_seq_len);
-  if (!has_member(c, "sliding_window") && m.max_seq_len > 4096)
-    c.fail("sliding_window is missing, so that transformers uses 4096" + expected);
-  if (const auto given = c.find("sliding_window"))
-    if (const auto keys = given->integer(0, std::int64_t{1} << 31); keys < m.max_seq_len)
-      given->fail("a sliding window of " + std::to_string(keys) + " tokens is not supported" +
-                  expected);
+  // In sequences of up to the window, every query sees all keys before it.
+  if (const std::int64_t keys = window(c); keys > 0) m.max_seq_len = std::min(m.max_seq_len, keys);
   return m;
 }
 
+// A model of sequences of up to its window keeps the window, and what it had beyond that.
 void write(Json& j, const config::ModelConfig& m) {
+  const char *window = "sliding_window", *positions = "max_position_embeddings";
+  const auto length = static_cast<double>(m.max_seq_len),
+             keys = number_in(j, window).value_or(contains(j, window) ? 0 : 4096);
+  const auto before = number_in(j, positions);
   llama_like::write(j, m);
-  const auto keys = number_in(j, "sliding_window");  // absent means 4096
-  if (!keys || *keys < static_cast<double>(m.max_seq_len)) set(j, {{"sliding_window", nullptr}});
+  if (before && *before > length && keys == length)
+    set(j, {{positions, static_cast<std::int64_t>(*before)}});
+  if (keys < length) set(j, {{window, nullptr}});
 }
 
 Needs needs(const config::ModelConfig& m) {
-  return llama_like::needs(m) + Needs{{!m.bias, "bias: false"}} + plain_attention(m);
+  return llama_like::needs(m) + Needs{{!m.bias, "bias: false"}} + plain_attention(m) + plain_ffn(m);
 }
 
 }  // namespace

@@ -16,9 +16,10 @@ void write(Json& j, const config::ModelConfig& m) {
 }
 
 Needs needs(const config::ModelConfig& m) {
-  return llama_like::needs(m) + Needs{{!m.bias, "bias: false"},
-                                      {m.has_qkv_bias(), "qkv_bias: true"},
-                                      {!m.qk_norm, "qk_norm: false"}};
+  return llama_like::needs(m) + plain_ffn(m) +
+         Needs{{!m.bias, "bias: false"},
+               {m.has_qkv_bias(), "qkv_bias: true"},
+               {!m.qk_norm, "qk_norm: false"}};
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ Needs needs(const config::ModelConfig& m) {
                {!m.scale_embeddings, "scale_embeddings: false"},
                {!m.embedding_norm, "embedding_norm: false"},
                {m.padding_idx < 0, "padding_idx: -1"}} +
-         plain_attention(m);
+         plain_attention(m) + plain_ffn(m);
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {

@@ -490,7 +490,7 @@ def check_messages():
                              ("n_layer", 0, "model.n_layers"), ("n_positions", 0, "model.max_seq_len"), ("resid_pdrop", 1.5, "model.dropout.residual"),
                              ("vocab_size", 0, "model.vocab_size")):
         refused(f"config.json: {key} ({ours}): ", config_={**config, key: value})
-    for name, keys in (("mistral_0", [{"sliding_window": 47}, {"sliding_window": "absent", "max_position_embeddings": 4097}, {"hidden_act": "relu"}]),
+    for name, keys in (("mistral_0", [{"sliding_window": 0}, {"hidden_act": "relu"}]),
                        ("qwen2_0", [{"use_sliding_window": True}, {"layer_types": ["full_attention", "sliding_attention"]},
                                     {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}]),
                        ("qwen3_0", [{"attention_bias": True}, {"use_sliding_window": True}, {"is_causal": False},
@@ -889,8 +889,26 @@ def check_windows():
     run(BIN / "tfm-convert", "export", "longer", "exported_longer")
     config = json.loads(pathlib.Path("exported_longer/config.json").read_text())
     assert config["max_position_embeddings"] == 46 and config["sliding_window"] is None, config
+    # A window that is shorter than the model's positions limits nothing in sequences of up to its length.
+    run(BIN / "tfm-convert", "import", ROOT / "tests/fixtures/huggingface/mistral_5", "imported_short")
+    short = "sliding_window: sequences of 11 tokens are longer than the sliding window of 10"
+    for made in (ROOT / "tests/fixtures/huggingface/mistral_5", "imported_short"):
+        for length, code in ((10, 0), (11, 3)):
+            write_tensors(pathlib.Path("window.safetensors"), {"input_ids": int64s([1, length], range(length))})
+            for command in ([BIN / "tfm-probe", made, "--batch", "window.safetensors", "--out", "out.safetensors"],
+                            [BIN / "tfm-train", "window.yaml", f"model.init={made}", f"train.seq_len={length}", "data.train.path=short.bin",
+                             "checkpoint.dir=of_short", "checkpoint.resume=never"],
+                            [BIN / "tfm-eval", made, "--tokens", "short.bin", f"train.seq_len={length}"]):
+                pathlib.Path("short.bin").write_bytes(array.array("i", [20240520, 1, 900] + [0] * 253).tobytes()
+                                                      + array.array("H", [i * i % 29 for i in range(900)]).tobytes())
+                out = run(*command, code=code)
+                assert code == 0 or short in out, out
+    run(BIN / "tfm-convert", "export", "of_short", "exported_short")
+    config = json.loads(pathlib.Path("exported_short/config.json").read_text())
+    assert config["max_position_embeddings"] == 48 and config["sliding_window"] == 10, config
     config = json.loads(pathlib.Path("window/config.json").read_text())
     del config["sliding_window"]  # transformers takes 4096
+    config["max_position_embeddings"] = 8192
     pathlib.Path("window/config.json").write_text(json.dumps(config))
     for length, code in ((4096, 0), (4097, 3)):
         out = run(BIN / "tfm-train", "window.yaml", f"train.seq_len={length}", "checkpoint.resume=never", "--check", code=code)
