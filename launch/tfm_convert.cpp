@@ -151,7 +151,7 @@ int import(const std::string& from, const std::string& to, bool force) {
   if (!r.ok()) throw Error(ExitCode::retryable, r.error);
   staged.publish();
   std::printf("%s: %lld parameters of %s\n", r.path.c_str(),
-              static_cast<long long>(model.model->parameters().total_elements()),
+              static_cast<long long>(model.model->parameters().trained_elements()),
               model_of(config).c_str());
   return 0;
 }

@@ -68,21 +68,24 @@ struct Output {
   std::vector<float> data;
 };
 
-// Unsharded gradients by part, on every rank.
+// Unsharded gradients by part, on every rank; none of what is not trained.
 std::map<std::string, Output> gradients_of(train::Engine& e) {
   std::map<std::string, Output> whole;
   const comm::Mesh& mesh = e.plan().mesh;
   const nn::ParameterSet& parameters = e.model().parameters();
   std::vector<float> mine(static_cast<std::size_t>(parameters.flat_elements()));
   device::download(e.device().stream(), mine.data(), e.flat().gradients, std::ssize(mine) * 4);
-  for (int i = 0; i < parameters.size(); ++i)
+  for (int i = 0; i < parameters.size(); ++i) {
+    if (!parameters.spec(i).trained) continue;
     for (const nn::PartSpec& p : parameters.spec(i).parts) {
       Output& o = whole[p.name] = {"grad." + p.name, {p.rows}, {}};
       if (const std::int64_t cols = parameters.spec(i).cols) o.shape.push_back(cols);
       o.data.resize(static_cast<std::size_t>(p.rows * (o.shape.size() > 1 ? o.shape[1] : 1)));
     }
+  }
   for (const nn::PartSlice& p : parameters.slices())
-    if (parameters.first_of_copies(p.parameter, nn::kModelAxes | nn::kTokenAxes))
+    if (whole.contains(p.name) &&
+        parameters.first_of_copies(p.parameter, nn::kModelAxes | nn::kTokenAxes))
       nn::ParameterSet::gather(p, mine.data(), whole[p.name].data.data());
   for (auto& [name, o] : whole)
     mesh.world().all_reduce({o.data.data(), DType::f32, {std::ssize(o.data)}});
@@ -100,6 +103,7 @@ void add_gradients(train::Engine& e, std::vector<Output>& out) {
     for (const auto& [name, o] : whole) out.push_back(o);
     return;
   }
+  std::erase_if(tensors, [&](const auto& t) { return !whole.contains(t.parts.front()); });
   for (const huggingface::ExchangedTensor& t : tensors)
     out.push_back({"grad." + t.name, t.shape,
                    t.overridden ? std::vector<float>(static_cast<std::size_t>(t.elements()))

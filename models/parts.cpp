@@ -300,7 +300,8 @@ Head::Head(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
   if (!tied) own_.emplace(c, "head.weight", m.vocab_size, m.d_model, c.init_std);
   if (m.has_head_bias())
     bias_ = c.parameters.add({.parts = {{"head.bias", m.vocab_size}},
-                              .placement = nn::placed(nn::Placement::shard_rows, nn::kModelAxes)});
+                              .placement = nn::placed(nn::Placement::shard_rows, nn::kModelAxes),
+                              .trained = m.head_bias != config::HeadBias::frozen});
 }
 
 void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weight,

@@ -181,7 +181,8 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
           m.next_sentence);
   v.value(
       with_word(option("head_bias",
-                       "add a bias to the output layer; auto: as `bias` unless the layer is tied"),
+                       "add a bias to the output layer; auto: as `bias` unless the layer is tied; "
+                       "frozen: one that is not trained, as BART's `final_logits_bias`"),
                 "auto"),
       m.head_bias);
   v.value(flag("scale_attention", "divide attention scores by sqrt(d_head)"), m.scale_attention);

@@ -58,10 +58,10 @@ struct ModelConfig {
   std::int64_t decoder_start = -1;  // id that begins a target; -1: the tokenizer's
   // Id whose embedding gets no gradient as an input; -1: none.
   std::int64_t padding_idx = -1;
-  std::int64_t type_vocab_size = 0;      // encoder: number of segment types; 0: no table
-  bool head_transform = false;           // encoder: dense, activation and norm before the head
-  bool next_sentence = false;            // encoder: the second objective of BERT
-  Switch head_bias = Switch::automatic;  // automatic: as bias unless the head is tied
+  std::int64_t type_vocab_size = 0;          // encoder: number of segment types; 0: no table
+  bool head_transform = false;               // encoder: dense, activation and norm before the head
+  bool next_sentence = false;                // encoder: the second objective of BERT
+  HeadBias head_bias = HeadBias::automatic;  // automatic: as bias unless the head is tied
   bool scale_attention = true, scale_logits = false;
   double init_std = 0.02;
   DropoutConfig dropout;
@@ -83,7 +83,7 @@ struct ModelConfig {
     return ffn_bias == Switch::automatic ? bias : ffn_bias == Switch::yes;
   }
   bool has_head_bias() const {
-    return head_bias == Switch::automatic ? bias && !tied_head() : head_bias == Switch::yes;
+    return head_bias == HeadBias::automatic ? bias && !tied_head() : head_bias != HeadBias::no;
   }
   bool gated() const { return activation == Activation::swiglu || activation == Activation::geglu; }
   bool operator==(const ModelConfig&) const = default;

@@ -20,6 +20,7 @@ enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, swiglu, gegl
 // yes and no: for models with one stack; the others: for an encoder_decoder.
 enum class TieEmbeddings : std::uint8_t { yes, no, all, inputs, decoder, none };
 enum class Switch : std::uint8_t { automatic, yes, no };
+enum class HeadBias : std::uint8_t { automatic, yes, no, frozen };
 enum class Precision : std::uint8_t { fp32, bf16, fp16 };
 enum class Recompute : std::uint8_t { none, selective, full, automatic };
 enum class CudaGraphs : std::uint8_t { automatic, on, off };
@@ -55,6 +56,7 @@ constexpr Words<6> words(TieEmbeddings) {
   return {"true", "false", "all", "inputs", "decoder", "none"};
 }
 constexpr Words<3> words(Switch) { return {"", "true", "false"}; }
+constexpr Words<4> words(HeadBias) { return {"", "true", "false", "frozen"}; }
 constexpr Words<3> words(Precision) { return {"fp32", "bf16", "fp16"}; }
 constexpr Words<4> words(Recompute) { return {"none", "selective", "full", "auto"}; }
 constexpr Words<3> words(CudaGraphs) { return {"auto", "on", "off"}; }

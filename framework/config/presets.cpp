@@ -21,7 +21,7 @@ ModelConfig bert(std::int64_t d_model, std::int64_t layers,
   m.activation = Activation::gelu;
   m.embedding_norm = m.head_transform = true;
   m.type_vocab_size = 2;
-  m.head_bias = Switch::yes;
+  m.head_bias = HeadBias::yes;
   m.padding_idx = 0;
   m.dropout = {0.1, 0.1, 0.1, 0};
   return m;

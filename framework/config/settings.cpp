@@ -65,6 +65,8 @@ std::string changed_model(const Config& before, const Config& now) {
   same.model.padding_idx = now.model.padding_idx;
   same.model.decoder_start = now.model.decoder_start;
   same.model.rope = now.model.rope;
+  if (same.model.has_head_bias() && now.model.head_bias == HeadBias::frozen)
+    same.model.head_bias = HeadBias::frozen;
   if (now.model.position != Position::learned) same.model.max_seq_len = now.model.max_seq_len;
   return changed_settings(same, now, {"model."});
 }

@@ -37,7 +37,7 @@ Value Recorder::leaf(ValueInfo info) {
 }
 
 Value Recorder::parameter(int index, const std::string& name, Shape shape,
-                          std::optional<DType> gradient, bool borrowed) {
+                          std::optional<DType> gradient, bool borrowed, bool wants_grad) {
   const auto [at, fresh] = parameters_.try_emplace(index);
   if (fresh)
     at->second = leaf({.name = name,
@@ -45,7 +45,7 @@ Value Recorder::parameter(int index, const std::string& name, Shape shape,
                        .dtype = dtype_,
                        .gradient = gradient.value_or(accum_type(dtype_)),
                        .role = Role::parameter,
-                       .wants_grad = true,
+                       .wants_grad = wants_grad,
                        .parameter = index,
                        .borrowed = borrowed});
   return at->second;

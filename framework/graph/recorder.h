@@ -61,7 +61,8 @@ class Recorder {
   // index is the same value. `gradient` defaults to the accumulation type, since the gradient of a
   // parameter is a sum over all tokens.
   Value parameter(int index, const std::string& name, Shape shape,
-                  std::optional<DType> gradient = {}, bool borrowed = false);
+                  std::optional<DType> gradient = {}, bool borrowed = false,
+                  bool wants_grad = true);
   Value input(const std::string& name, Shape shape, DType dtype);
   // `fill` writes the content in host memory. The name must identify the content: the same name is
   // the same value.

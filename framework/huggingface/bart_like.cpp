@@ -5,7 +5,7 @@ namespace tfm::huggingface::bart_like {
 config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad) {
   config::ModelConfig m{.family = config::Family::encoder_decoder,
                         .norm_position = config::NormPosition::post,
-                        .head_bias = config::Switch::yes};
+                        .head_bias = config::HeadBias::frozen};
   m.vocab_size = whole(c, "vocab_size", vocab_size);
   m.d_model = whole(c, "d_model", 1024), m.n_encoder_layers = layers(c, "encoder_layers", 12),
   m.n_decoder_layers = layers(c, "decoder_layers", 12);
@@ -33,7 +33,7 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, b
                       (!has("model.decoder.embed_tokens.weight") || (tied && shared)),
              output = (!has("lm_head.weight") || output_is_tied(c, true, has)) &&
                       (inputs || decoder_may_tie);
-  if (!has("final_logits_bias")) m.head_bias = config::Switch::no;
+  if (!has("final_logits_bias")) m.head_bias = config::HeadBias::no;
   using Tie = config::TieEmbeddings;
   m.tie_embeddings = inputs ? (output ? Tie::all : Tie::inputs) : output ? Tie::decoder : Tie::none;
 }

@@ -9,7 +9,7 @@ config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::in
                         .norm_position = config::NormPosition::post,
                         .embedding_norm = true,
                         .head_transform = true,
-                        .head_bias = config::Switch::yes};
+                        .head_bias = config::HeadBias::yes};
   m.vocab_size = whole(c, "vocab_size", vocab_size);
   m.d_model = whole(c, "hidden_size", 768), m.n_layers = layers(c, "num_hidden_layers", 12),
   m.n_heads = whole(c, "num_attention_heads", 12);

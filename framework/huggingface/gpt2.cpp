@@ -24,7 +24,7 @@ config::ModelConfig read(const io::JsonNode& c) {
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
   const bool tied = output_is_tied(c, true, has);
   m.tie_embeddings = tied ? config::TieEmbeddings::yes : config::TieEmbeddings::no;
-  if (!tied) m.head_bias = config::Switch::no;
+  if (!tied) m.head_bias = config::HeadBias::no;
 }
 
 void write(Json& j, const config::ModelConfig& m) {

@@ -43,7 +43,7 @@ config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
   m.max_seq_len = whole(c, "max_position_embeddings", defaults.max_seq_len);
   m.activation = activation_of(c, "hidden_act", c.text("hidden_act", "silu"), true);
   m.norm_eps = real(c, "rms_norm_eps", 1e-6), m.init_std = real(c, "initializer_range", 0.02);
-  m.bias = false, m.head_bias = config::Switch::no;
+  m.bias = false, m.head_bias = config::HeadBias::no;
   m.padding_idx = padding(c, m.vocab_size, -1);
   m.dropout.attention = real(c, "attention_dropout", 0);
   read_rope(c, m.max_seq_len, m.rope);

@@ -8,7 +8,7 @@ config::ModelConfig read(const io::JsonNode& c) {
   config::ModelConfig m{.family = config::Family::encoder_decoder,
                         .position = config::Position::relative,
                         .norm = config::Norm::rmsnorm};
-  m.bias = m.scale_attention = false, m.head_bias = config::Switch::no;
+  m.bias = m.scale_attention = false, m.head_bias = config::HeadBias::no;
   m.vocab_size = whole(c, "vocab_size", 32128);
   m.d_model = whole(c, "d_model", 512), m.n_heads = whole(c, "num_heads", 8),
   m.d_head = whole(c, "d_kv", 64), m.d_ff = whole(c, "d_ff", 2048);

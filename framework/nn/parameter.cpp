@@ -15,6 +15,7 @@ int ParameterSet::add(ParameterSpec spec) {
   for (const comm::Axis a : comm::kAxes)
     if (kStageAxes.contains(a)) spec.placement[a] = Placement::one_rank;
   spec.stage = stage_;
+  if (!spec.trained) spec.decay = spec.hidden = false;
   specs_.push_back(std::move(spec));
   layers_.push_back(layer_);
   return size() - 1;
@@ -143,10 +144,21 @@ std::span<const int> ParameterSet::lying_in(std::int64_t begin, std::int64_t end
   return {first, std::ranges::lower_bound(first, order_.end(), end, {}, begins)};
 }
 
+std::int64_t ParameterSpec::elements() const {
+  std::int64_t n = 0;
+  for (const PartSpec& p : parts) n += p.rows * std::max<std::int64_t>(cols, 1);
+  return n;
+}
+
 std::int64_t ParameterSet::total_elements() const {
   std::int64_t n = 0;
-  for (const ParameterSpec& s : specs_)
-    for (const PartSpec& p : s.parts) n += p.rows * std::max<std::int64_t>(s.cols, 1);
+  for (const ParameterSpec& s : specs_) n += s.elements();
+  return n;
+}
+
+std::int64_t ParameterSet::trained_elements() const {
+  std::int64_t n = 0;
+  for (const ParameterSpec& s : specs_) n += s.trained ? s.elements() : 0;
   return n;
 }
 

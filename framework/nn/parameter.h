@@ -32,6 +32,9 @@ struct ParameterSpec {
   std::int64_t cols = 0;   // 0: a vector
   Placements placement{};  // of the weights; never partial
   Init init;
+  // false: it gets no gradient and no update, and has no optimizer state (a buffer of PyTorch, or a
+  // parameter with requires_grad=False).
+  bool trained = true;
   bool decay = false;   // weight decay applies
   bool hidden = false;  // a matrix between embeddings and head, which Muon updates as a whole
   // Axes along which each rank has only a term of the gradient (from its rows or heads), in
@@ -41,6 +44,7 @@ struct ParameterSpec {
   int stage = 0;
   std::vector<int> borrowers = {};
 
+  std::int64_t elements() const;  // of the whole parameter, without padding
   Placements gradient() const;
   // Axes along which ranks hold the same weights, and the same without those along which ZeRO
   // shards the state that belongs to them.
@@ -131,6 +135,7 @@ class ParameterSet {
   const std::vector<PartSlice>& slices() const { return slices_; }
   int first_slice(int i) const { return first_slices_[i]; }  // of an owned parameter
   std::int64_t total_elements() const;                       // of the whole model, without padding
+  std::int64_t trained_elements() const;                     // of these, those that are trained
   // Whether this rank is the first of those along `axes` that hold the same weights.
   bool first_of_copies(int i, comm::AxisSet axes) const;
 
@@ -164,7 +169,8 @@ class ParameterSet {
   }
 
   graph::Value record(graph::Recorder& r, int i) const {
-    return r.parameter(i, specs_[i].parts[0].name, local_shape(i), {}, borrowed(i));
+    return r.parameter(i, specs_[i].parts[0].name, local_shape(i), {}, borrowed(i),
+                       specs_[i].trained);
   }
   Tensor view(int i, void* flat, DType t) const;
 

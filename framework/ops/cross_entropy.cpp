@@ -132,7 +132,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
 
   std::int64_t rows, cols, vocab_rows;
   CrossEntropyOptions options;
-  bool has_bias;
+  bool trains_bias;
   DType dtype;
 
   std::string_view kind() const override { return "cross_entropy"; }
@@ -146,9 +146,9 @@ struct LinearCrossEntropy final : graph::StagedOp {
     const bool combine = options.shards > 1,
                apart = combine || !kernels::holds_row(vocab_rows, size_of(dtype));
     const std::int64_t n = expected_rows();
-    graph::Work w{.extra_elements = n * vocab_rows * (gradients ? 2 + apart + has_bias : 1),
+    graph::Work w{.extra_elements = n * vocab_rows * (gradients ? 2 + apart + trains_bias : 1),
                   .kernels = static_cast<int>(ceil_div(n, chunk())) *
-                             (3 + combine + (gradients ? 2 + apart + has_bias : 0))};
+                             (3 + combine + (gradients ? 2 + apart + trains_bias : 0))};
     if (n < rows) {
       w.extra_elements += cols * (gradients ? 4 * n + rows : 2 * n);
       w.kernels += 1 + static_cast<int>(ceil_div(n, chunk())) * (gradients ? 2 : 1) + gradients;
@@ -177,8 +177,9 @@ struct LinearCrossEntropy final : graph::StagedOp {
   }
   std::int64_t workspace_bytes(graph::Phase) const override { return space().bytes(); }
   std::int64_t scratch_bytes(graph::Phase, DType) const override {
-    return has_bias ? kernels::column_sum_scratch(chunk(), vocab_rows, size_of(accum_type(dtype)))
-                    : 0;
+    return trains_bias
+               ? kernels::column_sum_scratch(chunk(), vocab_rows, size_of(accum_type(dtype)))
+               : 0;
   }
   std::int64_t rows_of(std::int64_t c) const { return std::min(chunk(), rows - c * chunk()); }
   // The statistics of each chunk.
@@ -345,7 +346,7 @@ graph::Value linear_cross_entropy(graph::Recorder& r, graph::Value x, graph::Val
   op->rows = r.info(x).shape[0];
   op->cols = r.info(x).shape[1];
   op->vocab_rows = r.info(weight).shape[0];
-  op->has_bias = static_cast<bool>(bias);
+  op->trains_bias = bias && r.info(bias).wants_grad;
   op->dtype = r.dtype();
   op->options = options;
   if (options.chunk_rows == 0) op->options.chunk_rows = op->chosen_chunk();

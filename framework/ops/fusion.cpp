@@ -50,7 +50,7 @@ void bias_gradient(const Act& act, graph::Exec& of_act, const Linear& linear,
   linear.backward(of_linear, false);
 }
 bool is_plain_with_bias(const Act& act, const Linear& linear) {
-  return !act.gated && linear.has_bias;
+  return !act.gated && linear.trains_bias;
 }
 
 }  // namespace

@@ -48,7 +48,9 @@ graph::Value linear(graph::Recorder& r, graph::Value x, graph::Value weight, gra
   op->rows = r.info(x).shape[0];
   op->in = r.info(weight).shape[1];
   op->out = r.info(weight).shape[0];
-  op->has_bias = static_cast<bool>(bias);
+  op->trains_bias = bias && r.info(bias).wants_grad;
+  TFM_CHECK(!op->trains_bias || r.info(weight).wants_grad,
+            r.qualified("linear") + ": the bias of a weight that is not trained");
   op->scale = scale;
   TFM_CHECK(r.info(x).shape[1] == op->in,
             r.qualified("linear") + ": x is " + r.info(x).shape.str());

@@ -11,7 +11,7 @@ struct Linear final : graph::Op {
   enum Out { y };
 
   std::int64_t rows, in, out;
-  bool has_bias;
+  bool trains_bias;
   double scale;
 
   // Product that computes the gradient of x.
@@ -40,11 +40,11 @@ struct Linear final : graph::Op {
   graph::Work work(graph::Phase phase) const override {
     if (phase != graph::Phase::backward) return {.products = {{rows, out, in}}};
     return {.products = {{rows, in, out}, {.m = out, .n = in, .k = rows, .sum = true}},
-            .extra_elements = has_bias ? rows * out : 0,
-            .kernels = has_bias ? 3 : 2};
+            .extra_elements = trains_bias ? rows * out : 0,
+            .kernels = trains_bias ? 3 : 2};
   }
   std::int64_t scratch_bytes(graph::Phase phase, DType dtype) const override {
-    return has_bias && phase == graph::Phase::backward
+    return trains_bias && phase == graph::Phase::backward
                ? kernels::column_sum_scratch(rows, out, size_of(accum_type(dtype)))
                : 0;
   }

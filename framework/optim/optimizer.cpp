@@ -106,7 +106,8 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
 // gradients' memory.
 void Optimizer::add_counted(std::int64_t begin, std::int64_t end, std::int64_t at) {
   each_parameter(*parameters_, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
-    if (mesh_.place(parameters_->spec(i).copies_of_shares(mesh_.layout)) > 0) return;
+    const nn::ParameterSpec& spec = parameters_->spec(i);
+    if (!spec.trained || mesh_.place(spec.copies_of_shares(mesh_.layout)) > 0) return;
     const kernels::Range r{first - begin + at, last - begin + at};
     if (!counted_.empty() && counted_.back().end == r.begin)
       counted_.back().end = r.end;

@@ -14,12 +14,15 @@
 
 namespace tfm::optim {
 
+// The group of parameters without update and state.
+constexpr int kNotTrained = -1;
+
 // Elements [begin, end) of the flat buffers that this rank updates.
 struct StateRange {
   std::int64_t begin = 0, end = 0;
   std::int64_t state_offset = 0;  // of element `begin` in master weights and average
   bool decay = false;             // weight decay applies
-  int group = 0;                  // index into Rule::groups()
+  int group = 0;                  // index into Rule::groups(), or kNotTrained
   std::int64_t group_offset = 0;  // of element `begin` in each of the group's states
 };
 // The elements of a range that belong to one part, without padding.
@@ -160,6 +163,10 @@ class Rule {
   // outcome->applied is 0, it changes nothing but gradients and workspace.
   virtual void update(const Update&) const = 0;
 };
+
+inline int group_of(const Rule& rule, const nn::ParameterSpec& spec) {
+  return spec.trained ? rule.group_of(spec) : kNotTrained;
+}
 
 // Makes the rule named by optimizer.type. `config.lr`: the peak of the schedule.
 std::shared_ptr<const Rule> make_rule(const config::OptimizerConfig& config);

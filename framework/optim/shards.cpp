@@ -85,9 +85,11 @@ class Builder {
   void add(std::int64_t begin, std::int64_t end, std::int64_t state_offset) {
     each_parameter(parameters_, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
       const nn::ParameterSpec& spec = parameters_.spec(i);
-      const int group = rule_.group_of(spec);
+      const int group = group_of(rule_, spec);
       // The states of a single group are laid out as master weights are.
-      std::int64_t& at = group_elements_[static_cast<std::size_t>(group)];
+      std::int64_t none = 0, &at = group == kNotTrained
+                                       ? none
+                                       : group_elements_[static_cast<std::size_t>(group)];
       const StateRange r{.begin = first,
                          .end = last,
                          .state_offset = state_offset + first - begin,
@@ -166,7 +168,8 @@ std::vector<std::int64_t> most_elements(const nn::ParameterSet& parameters, cons
   std::vector<std::vector<std::int64_t>> n(groups, std::vector<std::int64_t>(ranks.size()));
   const auto add = [&](std::size_t rank, std::int64_t begin, std::int64_t end) {
     each_parameter(parameters, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
-      n[static_cast<std::size_t>(rule.group_of(parameters.spec(i)))][rank] += last - first;
+      if (const int group = group_of(rule, parameters.spec(i)); group != kNotTrained)
+        n[static_cast<std::size_t>(group)][rank] += last - first;
     });
   };
   if (zero == 0) add(0, 0, parameters.flat_elements());

@@ -50,7 +50,7 @@ class ConsoleLog final : public Observer {
     const comm::Layout& layout = run.mesh.layout;
     say("tfm: " +
         telemetry::count_text(
-            static_cast<double>(run.engine.model().parameters().total_elements())) +
+            static_cast<double>(run.engine.model().parameters().trained_elements())) +
         " parameters, " + std::to_string(layout.world()) + " ranks (" + layout.str() + "), " +
         telemetry::count_text(static_cast<double>(largest.batch * largest.shape.length)) +
         " tokens per step, " + std::to_string(run.planned_bytes >> 20) + " MiB per rank, " +

@@ -116,7 +116,7 @@ std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine) {
     const comm::AxisSet copies = copies_of_state(engine, p.parameter);
     if (engine.plan().mesh.layout.size(copies) == 1) continue;
     optim::StateRange any;
-    any.group = engine.optimizer().options().rule->group_of(parameters.spec(p.parameter));
+    any.group = optim::group_of(*engine.optimizer().options().rule, parameters.spec(p.parameter));
     for (const State& s : states_of(engine, any)) {
       place[s.name + p.name] = all.size();
       all.push_back({s.name + p.name, copies, {}});

@@ -86,7 +86,7 @@ class MetricsFile final : public Observer {
     MetricsLine start("start");
     start.add("config", config::dump_config(run.config))
         .add("run", run.config.run.name)
-        .add("parameters", run.engine.model().parameters().total_elements())
+        .add("parameters", run.engine.model().parameters().trained_elements())
         .add("world", layout.world())
         .add_json("layout", Json(layout.sizes()).dump())
         .add("planned_bytes", run.planned_bytes)

@@ -76,6 +76,7 @@ std::unique_ptr<nn::Model> whole_model(config::Config config) {
 // One line for each setting that changes what steps compute, and for a jump of the learning rate.
 void warn_of_changes(const config::Config& before, const config::Config& now, std::int64_t step) {
   std::vector<std::string> keys{"model.rope.",
+                                "model.head_bias",
                                 "model.dropout",
                                 "optimizer.",
                                 "schedule.",

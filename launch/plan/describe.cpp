@@ -120,7 +120,7 @@ Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
   const plan::StepPlan& p = plans.first();
   const plan::ShapePlan& shape = p.largest();
   Json j;
-  j["parameters"] = p.model().parameters().total_elements();
+  j["parameters"] = p.model().parameters().trained_elements();
   j["ranks"] = p.mesh.layout.world();
   j["layout"] = p.mesh.layout.sizes();
   if (p.mesh.layout.size(nn::kStageAxes) > 1)

@@ -206,6 +206,60 @@ def check_tensors_of_none():
         assert not any(probed(source, tensors(source / "batch.safetensors"))["grad." + unused][2]), name
 
 
+def check_frozen_bias():
+    """final_logits_bias, a buffer in transformers: used, stored, exported, but neither trained nor in norms and counts, unless asked for."""
+    source = pathlib.Path("biased")
+    shutil.copytree("exported_marian", source)
+    content = tensors(source / "model.safetensors")
+    V = content["model.shared.weight"][1][0]
+    bias = ("F32", [1, V], array.array("f", [((i * 37) % 64 - 32) / 100 for i in range(V)]).tobytes())
+    write_tensors(source / "model.safetensors", {**content, "final_logits_bias": bias})
+    pathlib.Path("one.tsv").write_text("ab\tba\n" * 4)
+    pathlib.Path("biased.yaml").write_text("model: {init: biased, dropout: 0}\ntrain: {steps: 3, global_batch_size: 4, seq_len: 16}\n"
+                                           "optimizer: {lr: 1.0e-2, weight_decay: 0.1}\ncheckpoint: {dir: biased_ck}\n"
+                                           "data: {train: {type: pairs, path: one.tsv}, tokenizer: bytes}\n")
+    batch = {"input_ids": int64s([4, 3], 4 * [97, 98, 257]), "labels": int64s([4, 3], 4 * [98, 97, 257])}
+
+    def trained(*args, ranks=0):
+        for made in ("biased_ck", "biased_out"):
+            shutil.rmtree(made, ignore_errors=True)
+        run(BIN / "tfm-train", "biased.yaml", "metrics.jsonl=biased.jsonl", *args, ranks=ranks)
+        run(BIN / "tfm-convert", "export", "biased_ck", "biased_out")
+        lines = [json.loads(line) for line in open("biased.jsonl")]
+        after = tensors(pathlib.Path("biased_out/model.safetensors"))
+        assert lines[-1]["arena_high_water_bytes"] == lines[0]["planned_bytes"], args
+        assert after["model.shared.weight"] != content["model.shared.weight"], args
+        return lines[0], [line["grad_norm"] for line in lines if line["event"] == "step"], after["final_logits_bias"]
+
+    found = probed(source, batch)
+    assert "grad.final_logits_bias" not in found and found["logits"] != probed("exported_marian", batch)["logits"]
+    expected = norm(norm(floats(v)) for k, v in found.items() if k.startswith("grad."))
+    layouts = [(0, []), (2, ["parallel.tensor=2"]), (2, ["parallel.pipeline=2"]), *((2, [f"parallel.zero={zero}"]) for zero in (1, 2, 3)),
+               (4, ["parallel.tensor=2", "parallel.zero=3"])]
+    of_rules = [(2, [f"optimizer={{type: {rule}, lr: 1e-2}}", "parallel.zero=1"]) for rule in ("adam", "sgd", "lamb", "adafactor", "muon")]
+    for ranks, args in [*layouts, *of_rules, (2, ["precision=bf16"]), (0, ["optimizer.ema=0.9"])]:
+        start, norms, after = trained(*args, ranks=ranks)
+        assert after == bias, args
+        assert abs(norms[0] / expected - 1) < (0.05 if "precision=bf16" in args else 1e-5), (args, norms, expected)
+        assert start["parameters"] == sum(math.prod(shape) for _, shape, _ in content.values()), start["parameters"]
+    trained()
+    weights = {name for shard in pathlib.Path("biased_ck/step-00000003").glob("*.safetensors") for name in tensors(shard)}
+    assert "model/head.bias" in weights and "adam.m/decoder.layers.0.ffn.up.bias" in weights and "adam.m/head.bias" not in weights, weights
+    planned = json.loads(run(BIN / "tfm-plan", "biased.yaml", "--ranks", 1, "--json"))
+    assert planned["parameters"] == sum(math.prod(shape) for _, shape, _ in content.values())
+    # Trained where that is asked for; a run that trained it resumes without its state.
+    start, norms, after = trained("model.head_bias=true")
+    assert after != bias and norms[0] > expected * 1.001 and start["parameters"] == planned["parameters"] + V
+    out = run(BIN / "tfm-train", "biased.yaml", "train.steps=5")
+    assert "resumed from biased_ck/step-00000003" in out and 'was written with model.head_bias "true"' in out, out
+    run(BIN / "tfm-convert", "export", "biased_ck", "biased_out", "--force")
+    resumed = tensors(pathlib.Path("biased_out/model.safetensors"))
+    assert resumed["final_logits_bias"] == after
+    out = run(BIN / "tfm-train", "biased.yaml", "train.steps=6", "model.head_bias=true", code=2)
+    assert "was written with model.head_bias frozen" in out, out
+    run(BIN / "tfm-verify", "biased.yaml", "checkpoint.dir=none", ranks=2)
+
+
 def padded(batch, columns):
     """The batch with `columns` more of padding on the right of every sequence."""
     out = {}
@@ -921,7 +975,7 @@ def main():
         for check in (check_against_transformers, check_members_of_config, check_padding_ids, check_tensors_of_none, check_padding,
                       check_round_trip, check_lost_tensors, check_element_types_and_shards,
                       check_configuration_without_weights, check_messages, check_dropout,
-                      check_no_labels, check_training, check_special_ids, check_generation_settings,
+                      check_no_labels, check_training, check_special_ids, check_frozen_bias, check_generation_settings,
                       check_generation_config_of_a_run, check_windows, check_marian_tokenizer, check_ends_and_special_tokens,
                       check_weights_that_do_not_fit, check_probe_refuses):
             check()

@@ -29,7 +29,7 @@ std::int64_t parameters(const config::Config& c) {
 std::string text(config::ModelConfig m) {
   m.preset.clear();
   m.qkv_bias = m.has_qkv_bias() ? config::Switch::yes : config::Switch::no;
-  m.head_bias = m.has_head_bias() ? config::Switch::yes : config::Switch::no;
+  m.head_bias = m.has_head_bias() ? config::HeadBias::yes : config::HeadBias::no;
   if (m.translates()) m.n_layers = 0;
   config::Config c;
   c.model = m;

@@ -21,8 +21,9 @@ class Adafactor final : public Rule {
   std::vector<PartState> part_states(const nn::ParameterSet& parameters) const override {
     std::vector<PartState> all;
     for (int p = 0; p < static_cast<int>(parameters.slices().size()); ++p)
-      if (const Shape& full = parameters.slices()[static_cast<std::size_t>(p)].full;
-          full.rank() > 1) {
+      if (const nn::PartSlice& s = parameters.slices()[static_cast<std::size_t>(p)];
+          is_matrix(parameters, s)) {
+        const Shape& full = s.full;
         all.push_back({.name = "adafactor.row", .part = p, .shape = {full[0]}});
         all.push_back({.name = "adafactor.column", .part = p, .shape = {full[1]}});
       }
@@ -66,12 +67,15 @@ class Adafactor final : public Rule {
   struct Workspace {
     explicit Workspace(const nn::ParameterSet& parameters) {
       for (const nn::PartSlice& s : parameters.slices())
-        if (s.full.rank() > 1) sums += s.full[0] + s.full[1];
+        if (is_matrix(parameters, s)) sums += s.full[0] + s.full[1];
       bytes = sums * kWord + squares_bytes(parameters) + std::ssize(parameters.slices()) * kWord;
     }
     std::int64_t sums = 0, bytes = 0;
   };
 
+  static bool is_matrix(const nn::ParameterSet& parameters, const nn::PartSlice& s) {
+    return s.full.rank() > 1 && parameters.spec(s.parameter).trained;
+  }
   static std::int64_t width_of(const nn::PartSlice& s) {
     return s.axis == 1 ? s.end - s.begin : s.full[1];
   }
@@ -85,7 +89,7 @@ class Adafactor final : public Rule {
     std::size_t next = 0;  // matrix
     for (const PartRange& r : u.shards.parts) {
       const nn::PartSlice& s = slice_of(u, r);
-      if (s.full.rank() == 1 || !chosen(r)) continue;
+      if (!is_matrix(u.parameters, s) || !chosen(r)) continue;
       while (matrices[next].part != r.part) ++next;
       const kernels::MatrixMeans<T>& m = matrices[next];
       // Of this rank's rows and columns within those of the whole part.

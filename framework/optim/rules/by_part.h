@@ -20,7 +20,8 @@ inline const nn::PartSlice& slice_of(const Update& u, const PartRange& r) {
   return u.parameters.slices()[static_cast<std::size_t>(r.part)];
 }
 
-// Elements of those of this rank's ranges for which chosen(range) holds, in the order of parts.
+// Elements of those of this rank's ranges that are trained and for which chosen(range) holds, in
+// the order of parts.
 template <class P, class Chosen>
 std::span<const kernels::PartElements<Accum<P>, P>> part_elements(const Update& u,
                                                                   Chosen&& chosen) {
@@ -28,7 +29,7 @@ std::span<const kernels::PartElements<Accum<P>, P>> part_elements(const Update& 
   thread_local std::vector<kernels::PartElements<T, P>> ranges;  // a step allocates nothing
   ranges.clear();
   for (const PartRange& r : u.shards.parts) {
-    if (!chosen(r)) continue;
+    if (r.group == kNotTrained || !chosen(r)) continue;
     const Shape& full = slice_of(u, r).full;
     ranges.push_back({r.count(), r.begin, full[0], full.rank() > 1 ? full[1] : 1, r.part, r.decay,
                       u.flat.weights_of<P>(r), u.flat.gradients_of<T>(r), u.state<T>(r, 0),
