@@ -27,6 +27,30 @@ std::string names() {
 
 }  // namespace
 
+std::string Architecture::current_name(std::string tensor) const {
+  for (const auto& [old, now] :
+       {std::pair<std::string_view, const char*>{"LayerNorm.gamma", "LayerNorm.weight"},
+        {"LayerNorm.beta", "LayerNorm.bias"}})
+    if (tensor.ends_with(old)) tensor.replace(tensor.size() - old.size(), old.size(), now);
+  const auto complete = [&](std::string_view name) {
+    return name.starts_with(base) ||
+           std::ranges::any_of(heads, [&](const char* head) { return name.starts_with(head); });
+  };
+  if (tensor.starts_with(base))
+    if (std::string rest = tensor.substr(std::string_view(base).size()); complete(rest))
+      return rest;
+  return complete(tensor) ? tensor : base + tensor;
+}
+
+std::string Architecture::original_in(const config::ModelConfig& model, const std::string& tensor,
+                                      const Has& has) const {
+  for (const std::vector<std::string>& names : tied(model))
+    if (std::ranges::count(names, tensor) > 0)
+      for (const std::string& name : names)
+        if (name != tensor && has(name)) return name;
+  return {};
+}
+
 const Architecture& architecture_of(const io::JsonNode& config) {
   const io::JsonNode type = config.at("model_type");
   for (const Architecture& a : architectures())

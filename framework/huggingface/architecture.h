@@ -43,8 +43,11 @@ struct Architecture {
   Needs (*needs)(const config::ModelConfig& model);
 
   void (*tensors)(Table& table, const config::ModelConfig& model);
-  // The original of a tied tensor, of which files may contain a copy; "" for other tensors.
-  std::string (*original_of)(const std::string& tensor);
+  // Prefix of the base model's tensors, which files of it alone leave out, and of all others.
+  const char* base;
+  std::vector<const char*> heads;
+  // Names under which transformers has one tensor. It writes the first; files may have any.
+  std::vector<std::vector<std::string>> (*tied)(const config::ModelConfig& model);
   // Whether the model does not use the tensor.
   bool (*is_buffer)(const std::string& tensor);
   // Whether it is a buffer of sinusoidal positions, which transformers reads and tfm computes.
@@ -55,23 +58,17 @@ struct Architecture {
   std::int64_t (*window)(const io::JsonNode& config) = [](const io::JsonNode&) {
     return std::int64_t{0};
   };
-  // The name of a tensor in current versions.
-  std::string (*current_name)(const std::string& tensor) = [](const std::string& tensor) {
-    return tensor;
-  };
 
+  // The name in this class, as transformers maps it: older names, and names of the base model.
+  std::string current_name(std::string tensor) const;
   std::vector<ExchangedTensor> exchanged(const config::ModelConfig& model) const {
     Table table(model);
     tensors(table, model);
     return table.take();
   }
-  // The nearest original of a tied tensor that `has` knows, as an original may itself be tied; ""
-  // if there is none.
-  std::string original_in(const std::string& tensor, const Has& has) const {
-    std::string original = original_of(tensor);
-    while (!original.empty() && !has(original)) original = original_of(original);
-    return original;
-  }
+  // The first other name of a tied tensor that `has` knows; "" if there is none.
+  std::string original_in(const config::ModelConfig& model, const std::string& tensor,
+                          const Has& has) const;
 };
 
 // The architecture that config.json names; Error(input) if its model_type is unknown.

@@ -10,7 +10,7 @@ config::ModelConfig read(const io::JsonNode& c) {
 }
 
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
-  bart_like::read_heads(m, c, has, true, false);
+  bart_like::read_heads(m, c, has, true);
 }
 
 Needs needs(const config::ModelConfig& m) {
@@ -23,7 +23,7 @@ Needs needs(const config::ModelConfig& m) {
 
 void tensors(Table& t, const config::ModelConfig& m) { bart_like::tensors(t, m, true); }
 
-bool is_buffer(const std::string&) { return false; }
+bool is_buffer(const std::string& tensor) { return bart_like::is_version(tensor); }
 
 }  // namespace
 
@@ -38,7 +38,9 @@ Architecture bart() {
       .write = bart_like::write,
       .needs = needs,
       .tensors = tensors,
-      .original_of = bart_like::original_of,
+      .base = bart_like::kBase,
+      .heads = bart_like::heads(),
+      .tied = bart_like::tied,
       .is_buffer = is_buffer,
       .constant = "final_logits_bias"};
 }

@@ -26,16 +26,16 @@ config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::in
   return m;
 }
 
-void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, bool shared,
-                bool decoder_may_tie) {
-  const bool tied = c.flag("tie_word_embeddings", true),
-             inputs = has("model.shared.weight") &&
-                      (!has("model.decoder.embed_tokens.weight") || (tied && shared)),
-             output = (!has("lm_head.weight") || output_is_tied(c, true, has)) &&
-                      (inputs || decoder_may_tie);
-  if (!has("final_logits_bias")) m.head_bias = config::HeadBias::no;
+// Where tie_word_embeddings is false, version 4 of transformers shares the table of both stacks,
+// version 5 does not.
+void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, bool shared) {
+  const bool inputs = shared && has("model.shared.weight") &&
+                      !has("model.encoder.embed_tokens.weight") &&
+                      !has("model.decoder.embed_tokens.weight");
   using Tie = config::TieEmbeddings;
-  m.tie_embeddings = inputs ? (output ? Tie::all : Tie::inputs) : output ? Tie::decoder : Tie::none;
+  m.tie_embeddings = c.flag("tie_word_embeddings", true) ? (shared ? Tie::all : Tie::decoder)
+                                                         : (inputs ? Tie::inputs : Tie::none);
+  if (!has("final_logits_bias")) m.head_bias = config::HeadBias::no;
 }
 
 void write(Json& j, const config::ModelConfig& m) {
@@ -78,8 +78,9 @@ void tables(Table& t, const config::ModelConfig& m, bool unshared) {
     return t.tensor("model.shared.weight", shape, "embedding.weight");
   if (inputs || unshared) t.optional("model.shared.weight", shape, encoder);
   if (!inputs && unshared) t.last_is_overridden();
-  t.optional("model.encoder.embed_tokens.weight", shape, encoder);
-  t.optional("model.decoder.embed_tokens.weight", shape, decoder);
+  for (const auto& [name, part] : {std::pair{"model.encoder.embed_tokens.weight", encoder},
+                                   {"model.decoder.embed_tokens.weight", decoder}})
+    inputs ? t.optional(name, shape, part) : t.tensor(name, shape, part);
   if (!m.tied_head()) t.tensor("lm_head.weight", shape, "head.weight");
 }
 
@@ -113,9 +114,23 @@ void tensors(Table& t, const config::ModelConfig& m, bool unshared) {
   if (m.has_head_bias()) t.tensor("final_logits_bias", {1, m.vocab_size}, "head.bias");
 }
 
-std::string original_of(const std::string& tensor) {
-  if (tensor == "lm_head.weight") return "model.decoder.embed_tokens.weight";
-  return tensor.ends_with("coder.embed_tokens.weight") ? "model.shared.weight" : "";
+std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
+  const std::string encoder = "model.encoder.embed_tokens.weight",
+                    decoder = "model.decoder.embed_tokens.weight", shared = "model.shared.weight";
+  switch (m.tie_embeddings) {
+    case config::TieEmbeddings::all:
+      return {{shared, encoder, decoder, "lm_head.weight"}};
+    case config::TieEmbeddings::inputs:
+      return {{shared, encoder, decoder}};
+    case config::TieEmbeddings::decoder:
+      return {{decoder, "lm_head.weight"}};
+    default:
+      return {};
+  }
+}
+
+bool is_version(const std::string& tensor) {
+  return tensor == "model.encoder.version" || tensor == "model.decoder.version";
 }
 
 }  // namespace tfm::huggingface::bart_like

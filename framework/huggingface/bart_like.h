@@ -5,14 +5,15 @@
 namespace tfm::huggingface::bart_like {
 
 config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad);
-// `shared`: tied tables are one table of both stacks, otherwise one each. `decoder_may_tie`: the
-// output may be tied to the decoder's own table.
-void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, bool shared,
-                bool decoder_may_tie);
+// `shared`: tied tables are one table of both stacks, otherwise one each.
+void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, bool shared);
 void write(Json& j, const config::ModelConfig& m);
 Needs needs(const config::ModelConfig& m);  // except positions
 // `unshared`: whether the file may have a table of both stacks in addition to one of each.
 void tensors(Table& t, const config::ModelConfig& m, bool unshared);
-std::string original_of(const std::string& tensor);
+std::vector<std::vector<std::string>> tied(const config::ModelConfig& m);
+bool is_version(const std::string& tensor);  // a number that fairseq's models have
+constexpr const char* kBase = "model.";
+inline std::vector<const char*> heads() { return {"lm_head.", "final_logits_bias"}; }
 
 }  // namespace tfm::huggingface::bart_like

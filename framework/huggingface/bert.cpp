@@ -22,9 +22,8 @@ void tensors(Table& t, const config::ModelConfig& m) {
   t.linear("cls.seq_relationship", "next_sentence", 2, m.d_model, true);
 }
 
-std::string original_of(const std::string& tensor) {
-  if (tensor == "cls.predictions.decoder.weight") return "bert.embeddings.word_embeddings.weight";
-  return tensor == "cls.predictions.decoder.bias" ? "cls.predictions.bias" : "";
+std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
+  return bert_like::tied(m, "bert.", "cls.predictions.");
 }
 bool is_buffer(const std::string& tensor) {
   return tensor == "bert.embeddings.position_ids" || tensor == "bert.pooler.dense.weight" ||
@@ -44,9 +43,10 @@ Architecture bert() {
           .write = bert_like::write,
           .needs = needs,
           .tensors = tensors,
-          .original_of = original_of,
-          .is_buffer = is_buffer,
-          .current_name = bert_like::current_name};
+          .base = "bert.",
+          .heads = {"cls."},
+          .tied = tied,
+          .is_buffer = is_buffer};
 }
 
 }  // namespace tfm::huggingface

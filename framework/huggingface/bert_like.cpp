@@ -82,11 +82,11 @@ void tensors(Table& t, const config::ModelConfig& m, const Names& names) {
   }
 }
 
-std::string current_name(const std::string& tensor) {
-  for (const auto& [old, now] : {std::pair{".gamma", ".weight"}, {".beta", ".bias"}})
-    if (tensor.ends_with(old))
-      return tensor.substr(0, tensor.size() - std::string(old).size()) + now;
-  return tensor;
+std::vector<std::vector<std::string>> tied(const config::ModelConfig& m, const std::string& base,
+                                           const std::string& head) {
+  if (!m.tied_head()) return {};
+  return {{base + "embeddings.word_embeddings.weight", head + "decoder.weight"},
+          {head + "bias", head + "decoder.bias"}};
 }
 
 }  // namespace tfm::huggingface::bert_like

@@ -13,7 +13,7 @@ config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::in
 void write(Json& j, const config::ModelConfig& m);
 Needs needs(const config::ModelConfig& m);  // except positions
 void tensors(Table& t, const config::ModelConfig& m, const Names& names);
-// LayerNorm.gamma -> LayerNorm.weight
-std::string current_name(const std::string& tensor);
+std::vector<std::vector<std::string>> tied(const config::ModelConfig& m, const std::string& base,
+                                           const std::string& head);
 
 }  // namespace tfm::huggingface::bert_like

@@ -82,7 +82,8 @@ struct Provenance {
 class Export {
  public:
   Export(const config::ModelConfig& model, const Provenance& provenance)
-      : architecture_(architecture_for(model, model_type(provenance.config))),
+      : model_(model),
+        architecture_(architecture_for(model, model_type(provenance.config))),
         provenance_(provenance) {
     for (const ExchangedTensor& t : architecture_.exchanged(model))
       if (!t.optional || !provenance.known || provenance.dtypes.contains(t.name)) add(t);
@@ -132,7 +133,7 @@ class Export {
   }
   void add_copy(const std::string& name) {
     const std::string original = architecture_.original_in(
-        name, [&](const std::string& tensor) { return written_.contains(tensor); });
+        model_, name, [&](const std::string& tensor) { return written_.contains(tensor); });
     if (original.empty()) return;  // the original directory has another architecture
     ExchangedTensor copy = written_.at(original).tensor;
     copy.name = name;
@@ -167,6 +168,7 @@ class Export {
                      provenance_.directory.c_str(), name.c_str());
   }
 
+  const config::ModelConfig& model_;
   const Architecture& architecture_;
   const Provenance& provenance_;
   std::map<std::string, Written> written_;

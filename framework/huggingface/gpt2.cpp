@@ -76,17 +76,13 @@ void tensors(Table& t, const config::ModelConfig& m) {
   if (!m.tied_head()) t.tensor("lm_head.weight", {m.vocab_size, C}, "head.weight");
 }
 
-std::string original_of(const std::string& tensor) {
-  return tensor == "lm_head.weight" ? "transformer.wte.weight" : "";
+std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
+  if (!m.tied_head()) return {};
+  return {{"transformer.wte.weight", "lm_head.weight"}};
 }
 bool is_buffer(const std::string& tensor) {
   return matches(tensor, "transformer.h.#.attn.bias") ||
          matches(tensor, "transformer.h.#.attn.masked_bias");
-}
-// Without its prefix -> with it.
-std::string current_name(const std::string& tensor) {
-  const bool complete = tensor.starts_with("transformer.") || tensor.starts_with("lm_head.");
-  return complete ? tensor : "transformer." + tensor;
 }
 
 }  // namespace
@@ -100,9 +96,10 @@ Architecture gpt2() {
           .write = write,
           .needs = needs,
           .tensors = tensors,
-          .original_of = original_of,
-          .is_buffer = is_buffer,
-          .current_name = current_name};
+          .base = "transformer.",
+          .heads = {"lm_head."},
+          .tied = tied,
+          .is_buffer = is_buffer};
 }
 
 }  // namespace tfm::huggingface

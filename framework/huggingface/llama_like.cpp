@@ -130,8 +130,9 @@ void tensors(Table& t, const config::ModelConfig& m) {
   if (!m.tied_head()) t.tensor("lm_head.weight", {m.vocab_size, C}, "head.weight");
 }
 
-std::string original_of(const std::string& tensor) {
-  return tensor == "lm_head.weight" ? "model.embed_tokens.weight" : "";
+std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
+  if (!m.tied_head()) return {};
+  return {{"model.embed_tokens.weight", "lm_head.weight"}};
 }
 
 bool is_buffer(const std::string& tensor) { return tensor.ends_with(".rotary_emb.inv_freq"); }
@@ -149,7 +150,9 @@ Architecture architecture(const char* name, decltype(Architecture::class_name) c
           .write = write,
           .needs = needs,
           .tensors = tensors,
-          .original_of = original_of,
+          .base = "model.",
+          .heads = {"lm_head."},
+          .tied = tied,
           .is_buffer = is_buffer};
 }
 

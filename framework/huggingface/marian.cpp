@@ -12,7 +12,7 @@ config::ModelConfig read(const io::JsonNode& c) {
 }
 
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
-  bart_like::read_heads(m, c, has, c.flag("share_encoder_decoder_embeddings", true), true);
+  bart_like::read_heads(m, c, has, c.flag("share_encoder_decoder_embeddings", true));
 }
 
 void write(Json& j, const config::ModelConfig& m) {
@@ -40,7 +40,8 @@ bool is_sinusoid(const std::string& tensor) {
 }
 
 bool is_buffer(const std::string& tensor) {
-  return tensor == "model.shared.weight" || is_sinusoid(tensor);  // where each stack has a table
+  return tensor == "model.shared.weight" || is_sinusoid(tensor) ||  // where each stack has a table
+         bart_like::is_version(tensor);
 }
 
 }  // namespace
@@ -54,7 +55,9 @@ Architecture marian() {
           .write = write,
           .needs = needs,
           .tensors = tensors,
-          .original_of = bart_like::original_of,
+          .base = bart_like::kBase,
+          .heads = bart_like::heads(),
+          .tied = bart_like::tied,
           .is_buffer = is_buffer,
           .is_sinusoid = is_sinusoid,
           .constant = "final_logits_bias"};

@@ -42,9 +42,8 @@ void tensors(Table& t, const config::ModelConfig& m) {
   bert_like::tensors(t, m, {"roberta.", "lm_head.", "dense", "layer_norm"});
 }
 
-std::string original_of(const std::string& tensor) {
-  if (tensor == "lm_head.decoder.weight") return "roberta.embeddings.word_embeddings.weight";
-  return tensor == "lm_head.decoder.bias" ? "lm_head.bias" : "";
+std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
+  return bert_like::tied(m, "roberta.", "lm_head.");
 }
 
 bool is_buffer(const std::string& tensor) {
@@ -65,9 +64,10 @@ Architecture roberta() {
       .write = write,
       .needs = needs,
       .tensors = tensors,
-      .original_of = original_of,
-      .is_buffer = is_buffer,
-      .current_name = bert_like::current_name};
+      .base = "roberta.",
+      .heads = {"lm_head."},
+      .tied = tied,
+      .is_buffer = is_buffer};
 }
 
 }  // namespace tfm::huggingface

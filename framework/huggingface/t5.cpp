@@ -32,9 +32,12 @@ config::ModelConfig read(const io::JsonNode& c) {
 }
 
 // Version 5 of transformers writes what tie_word_embeddings was as scale_decoder_outputs, beside a
-// tie_word_embeddings that is always true.
+// tie_word_embeddings that is always true: it ties the tables unless the file has both.
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
-  const bool tied = !has("lm_head.weight") || (output_is_tied(c, true, has) && m.scale_logits);
+  const bool inputs = has("shared.weight") || has("encoder.embed_tokens.weight") ||
+                      has("decoder.embed_tokens.weight"),
+             tied = !inputs || !has("lm_head.weight") ||
+                    (output_is_tied(c, true, has) && m.scale_logits);
   m.tie_embeddings = tied ? config::TieEmbeddings::all : config::TieEmbeddings::inputs;
 }
 
@@ -107,9 +110,11 @@ void tensors(Table& t, const config::ModelConfig& m) {
   if (!m.tied_head()) t.tensor("lm_head.weight", {m.vocab_size, C}, "head.weight");
 }
 
-std::string original_of(const std::string& tensor) {
-  const bool copy = tensor == "lm_head.weight" || tensor.ends_with("coder.embed_tokens.weight");
-  return copy ? "shared.weight" : "";
+std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
+  std::vector<std::string> table{"shared.weight", "encoder.embed_tokens.weight",
+                                 "decoder.embed_tokens.weight"};
+  if (m.tied_head()) table.emplace_back("lm_head.weight");
+  return {table};
 }
 bool is_buffer(const std::string& tensor) {
   return tensor == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
@@ -127,7 +132,9 @@ Architecture t5() {
           .write = write,
           .needs = needs,
           .tensors = tensors,
-          .original_of = original_of,
+          .base = "transformer.",
+          .heads = {""},
+          .tied = tied,
           .is_buffer = is_buffer};
 }
 

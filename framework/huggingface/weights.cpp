@@ -54,16 +54,6 @@ void refuse_pickles(const std::string& dir) {
               "and save_pretrained of the model's class in a recent transformers write");
 }
 
-// Behind a message about a tensor that a `class_name` has, where config.json names another class.
-std::string other_class(const Json& config, const std::string& class_name) {
-  const auto named = config.find("architectures");
-  if (named == config.end() || !named->is_array() || named->empty() ||
-      !named->front().is_string() || named->front() == class_name)
-    return {};
-  return " of a " + class_name + ", where config.json says " +
-         in_quotes(named->front().get<std::string>());
-}
-
 }  // namespace
 
 HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
@@ -98,17 +88,30 @@ HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
   model_ = model_of(config, [&](const std::string& tensor) {
     return tensors_.contains(tensor) && !is_nothing(tensor);
   });
+  take_tied_names();
   check(model_);
+}
+
+void HuggingFaceModel::take_tied_names() {
+  for (const std::vector<std::string>& names : architecture_->tied(model_)) {
+    const auto stored =
+        std::ranges::find_if(names, [&](const auto& name) { return tensors_.contains(name); });
+    if (stored == names.begin() || stored == names.end()) continue;
+    auto node = tensors_.extract(*stored);
+    node.key() = names.front();
+    tensors_.insert(std::move(node));
+  }
 }
 
 void HuggingFaceModel::open(const std::string& file) {
   files_.push_back(std::make_unique<io::SafetensorsReader>(dir_ + "/" + file));
-  for (const auto& [name, info] : files_.back()->tensors())
-    if (!tensors_
-             .emplace(architecture_->current_name(name), TensorLocation{files_.size() - 1, name})
-             .second)
-      throw Error(ExitCode::input, files_.back()->path() + ": tensor " + in_quotes(name) +
-                                       " is also in another file");
+  for (const auto& [name, info] : files_.back()->tensors()) {
+    const TensorLocation place{files_.size() - 1, name};
+    const auto [other, fresh] = tensors_.emplace(architecture_->current_name(name), place);
+    if (!fresh)
+      fail(place, " is stored twice, also as " + in_quotes(other->second.name) + " in " +
+                      files_[other->second.file]->path());
+  }
 }
 
 void HuggingFaceModel::fail(const TensorLocation& place, const std::string& problem) const {
@@ -141,13 +144,14 @@ void HuggingFaceModel::check_tensor(const ExchangedTensor& expected,
     fail(place, " has type " + found.dtype + "; expected F32, F16 or BF16");
 }
 
-void HuggingFaceModel::check_more(const std::string& name, const TensorLocation& place) {
+void HuggingFaceModel::check_more(const std::string& name, const TensorLocation& place,
+                                  const config::ModelConfig& model) {
   if (architecture_->is_buffer(name) || is_nothing(name)) return buffers_.push_back(name);
   const std::string original = architecture_->original_in(
-      name, [&](const std::string& tensor) { return tensors_.contains(tensor); });
+      model, name, [&](const std::string& tensor) { return tensors_.contains(tensor); });
   if (original.empty())
     fail(place, " is unknown: a " + std::string(architecture_->name) +
-                    " model of this configuration has no such tensor");
+                    " model of this configuration has no such tensor" + other_class(model));
   copies_[name] = original;
   if (!could_be_copies(place, tensors_.at(original))) fail_copy(name);
 }
@@ -155,35 +159,67 @@ void HuggingFaceModel::check_more(const std::string& name, const TensorLocation&
 void HuggingFaceModel::fail_copy(const std::string& name) const {
   fail(tensors_.at(name), " differs from " + in_quotes(copies_.at(name)) +
                               ", to which it is tied in a " + architecture_->name +
-                              " model of this configuration; expected equal values");
+                              " model of this configuration; expected equal values, or "
+                              "tie_word_embeddings false in config.json where they are two tables");
+}
+
+void HuggingFaceModel::fail_missing(const ExchangedTensor& tensor,
+                                    const config::ModelConfig& model) const {
+  std::string problem = dir_ + ": tensor " + in_quotes(tensor.name) +
+                        " is missing; expected shape " + shape_text(tensor.shape) +
+                        ", the model's " + tensor.parts.front();
+  for (const std::vector<std::string>& names : architecture_->tied(model))
+    if (names.front() == tensor.name)
+      for (const std::string& name : names)
+        if (name != tensor.name) problem += ", or its copy " + in_quotes(name);
+  if (tensor.parts.front() == "head.weight")
+    problem += ", as config.json says that it is not tied to the embedding (tie_word_embeddings)";
+  for (const char* prefix : {"module.", "_orig_mod."})
+    for (const auto& [name, place] : tensors_)
+      if (place.name.starts_with(prefix))
+        throw Error(ExitCode::input,
+                    problem + ". Names in the file begin with '" + prefix +
+                        "', which the wrapper of a model adds (DistributedDataParallel, "
+                        "torch.compile): save the model that it wraps, or rename the tensors");
+  throw Error(ExitCode::input, problem + other_class(model));
+}
+
+std::string HuggingFaceModel::other_class(const config::ModelConfig& model) const {
+  const Json config = read_config(dir_);
+  const auto named = config.find("architectures");
+  if (named == config.end() || !named->is_array() || named->empty() || !named->front().is_string())
+    return {};
+  config::ModelConfig twin = model;  // BERT's two classes
+  twin.next_sentence = !model.next_sentence;
+  const std::string own = architecture_->class_name(model);
+  if (named->front() == own || named->front() == architecture_->class_name(twin)) return {};
+  return ". The class " + in_quotes(named->front().get<std::string>()) +
+         ", which config.json names, is not supported: tfm reads the directory as " + own +
+         ". In transformers, " + own +
+         ".from_pretrained and save_pretrained make that of it, with initial values for what is "
+         "missing";
 }
 
 void HuggingFaceModel::check(const config::ModelConfig& model) {
   parts_.clear(), overridden_.clear(), copies_.clear(), buffers_.clear();
   const std::vector<ExchangedTensor> expected = architecture_->exchanged(model);
-  const auto missing = [&](const ExchangedTensor& t) {
-    throw Error(ExitCode::input,
-                dir_ + ": tensor " + in_quotes(t.name) + " is missing; expected shape " +
-                    shape_text(t.shape) +
-                    other_class(read_config(dir_), architecture_->class_name(model)));
-  };
   std::set<std::string> known;
   for (const ExchangedTensor& t : expected) {
     known.insert(t.name);
     const auto found = tensors_.find(t.name);
-    if (t.optional && found == tensors_.end()) continue;
+    if ((t.optional || t.overridden) && found == tensors_.end()) continue;
     for (std::size_t i = 0; i < t.parts.size(); ++i) {
       const auto before = parts_.find(t.parts[i]);
       if (before != parts_.end()) overridden_[before->second.first.name] = t.parts[i];
       parts_[t.parts[i]] = {t, i};
     }
-    if (found == tensors_.end()) missing(t);
+    if (found == tensors_.end()) fail_missing(t, model);
     check_tensor(t, found->second);
   }
   for (const ExchangedTensor& t : expected)
-    if (!parts_.contains(t.parts[0])) missing(t);
+    if (!parts_.contains(t.parts[0])) fail_missing(t, model);
   for (const auto& [name, place] : tensors_)
-    if (!known.contains(name)) check_more(name, place);
+    if (!known.contains(name)) check_more(name, place, model);
 }
 
 void HuggingFaceModel::check_copies() const {

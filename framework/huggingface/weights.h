@@ -59,6 +59,7 @@ class HuggingFaceModel {
     std::string name;  // in the file
   };
   void open(const std::string& file);
+  void take_tied_names();  // of tensors that are stored under another name than the first alone
   const io::TensorInfo& info(const TensorLocation& place) const {
     return files_[place.file]->info(place.name);
   }
@@ -69,9 +70,14 @@ class HuggingFaceModel {
   bool are_copies(const TensorLocation& a, const TensorLocation& b) const;
   void check_tensor(const ExchangedTensor& expected, const TensorLocation& place) const;
   bool is_nothing(const std::string& name) const;  // Architecture::constant, all zeros
-  void check_more(const std::string& name, const TensorLocation& place);
+  void check_more(const std::string& name, const TensorLocation& place,
+                  const config::ModelConfig& model);
   void check_sinusoid(const std::string& name) const;
   [[noreturn]] void fail_copy(const std::string& name) const;
+  [[noreturn]] void fail_missing(const ExchangedTensor& tensor,
+                                 const config::ModelConfig& model) const;
+  // Behind a message about a tensor, where config.json names a class that tfm does not have.
+  std::string other_class(const config::ModelConfig& model) const;
   [[noreturn]] void fail(const TensorLocation& place, const std::string& problem) const;
   // Buffers, and tensors in place of which an optional one is used.
   std::vector<std::string> unused() const;

@@ -206,6 +206,117 @@ def check_tensors_of_none():
         assert not any(probed(source, tensors(source / "batch.safetensors"))["grad." + unused][2]), name
 
 
+BASE = {"gpt2": "transformer.", "bert": "bert.", "roberta": "roberta.", "t5": "transformer."}  # and "model." of others
+TIED = {"gpt2": [["transformer.wte.weight", "lm_head.weight"]],
+        "bert": [["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"], ["cls.predictions.bias", "cls.predictions.decoder.bias"]],
+        "roberta": [["roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"], ["lm_head.bias", "lm_head.decoder.bias"]],
+        "t5": [["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]],
+        "bart": [[f"model.{stack}.weight" for stack in ("shared", "encoder.embed_tokens", "decoder.embed_tokens")] + ["lm_head.weight"]],
+        "marian_2": [["model.decoder.embed_tokens.weight", "lm_head.weight"]],
+        **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), [["model.embed_tokens.weight", "lm_head.weight"]])}
+TIED["marian"] = TIED["bart"]
+
+
+def other_names(kind, sets, content):
+    """Files that from_pretrained loads as the same model, each with what an export has besides the names that save_pretrained writes."""
+    base = BASE.get(kind, "model.")
+    without = {name.removeprefix(base): tensor for name, tensor in content.items()}
+    yield without, {}
+    yield {name if name.startswith(base) else base + name: tensor for name, tensor in content.items()}, {}
+    for first, *others in sets:
+        table, rest = content[first], {name: tensor for name, tensor in content.items() if name != first}
+        for name in others:
+            yield {**rest, name: table}, {}
+        yield {**content, **dict.fromkeys(others, table)}, dict.fromkeys(others, table)
+        yield {**rest, **dict.fromkeys(others, table)}, dict.fromkeys(others[1:], table)
+        yield {**{name: tensor for name, tensor in without.items() if name != first.removeprefix(base)}, others[-1]: table}, {}
+    if kind in ("bert", "roberta"):
+        yield {re.sub("LayerNorm.weight$", "LayerNorm.gamma", re.sub("LayerNorm.bias$", "LayerNorm.beta", name)): tensor
+               for name, tensor in content.items()}, {}
+
+
+def check_names_of_tensors():
+    """With and without the base model's prefix, older names, a tied table under any of its names: the same model, exported under the names of
+    save_pretrained."""
+    looked = 0
+    for name in ("gpt2_1", "llama_1", "llama_5", "mistral_1", "qwen2_1", "qwen3_1", "bert_1", "bert_3", "roberta_0", "t5_0", "bart_1", "marian_0",
+                 "marian_2"):
+        source = ROOT / "tests/fixtures/huggingface" / name
+        kind, content, batch = name.split("_")[0], tensors(source / "model.safetensors"), tensors(source / "batch.safetensors")
+        sets = [names for names in TIED.get(name, TIED[kind]) if names[0] in content and not set(names[1:]) & set(content)]
+        expected = probed(source, batch)
+        for stored, copies in other_names(kind, sets, content):
+            looked += 1
+            folder = edited("named", name)
+            write_tensors(folder / "model.safetensors", stored)
+            assert probed(folder, batch) == expected, (name, sorted(set(stored) - set(content)))
+            run(BIN / "tfm-convert", "export", folder, "named_again")
+            assert tensors(pathlib.Path("named_again/model.safetensors")) == {**content, **copies}, (name, sorted(set(stored) - set(content)))
+            shutil.rmtree("named_again")
+    assert looked > 60, looked
+    # In shards, of the base model, a table under its other name.
+    folder = edited("named", "gpt2_1")
+    content = tensors(folder / "model.safetensors")
+    stored = {name.replace("transformer.wte", "lm_head").removeprefix("transformer."): tensor for name, tensor in content.items()}
+    (folder / "model.safetensors").unlink()
+    shards = {f"model-0000{i + 1}-of-00002.safetensors": sorted(stored)[i::2] for i in range(2)}
+    for file, names in shards.items():
+        write_tensors(folder / file, {name: stored[name] for name in names})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {name: file for file, names in shards.items() for name in names}}))
+    batch = tensors(ROOT / "tests/fixtures/huggingface/gpt2_1/batch.safetensors")
+    assert probed(folder, batch) == probed(ROOT / "tests/fixtures/huggingface/gpt2_1", batch)
+    # What version 4 saves where only the output layer is untied.
+    for name in ("bart_1", "marian_0"):
+        folder = edited("named", name, {"tie_word_embeddings": False})
+        content = tensors(folder / "model.safetensors")
+        dtype, shape, raw = content["model.shared.weight"]
+        write_tensors(folder / "model.safetensors", {**content, "lm_head.weight": (dtype, shape, raw[4:] + raw[:4])})
+        batch = tensors(ROOT / "tests/fixtures/huggingface" / name / "batch.safetensors")
+        assert probed(folder, batch)["logits"] != probed(ROOT / "tests/fixtures/huggingface" / name, batch)["logits"], name
+    # Numbers that models from fairseq have and nobody uses.
+    folder = edited("named", "bart_1")
+    content = {**tensors(folder / "model.safetensors"), "model.encoder.version": ("F32", [1], bytes(4))}
+    write_tensors(folder / "model.safetensors", content)
+    run(BIN / "tfm-convert", "export", folder, "named_again")
+    assert tensors(pathlib.Path("named_again/model.safetensors")) == content
+
+
+def check_missing_tensors():
+    """What transformers would initialize is refused, with the part of the model, its shape, and why no other tensor stands for it."""
+    def refused(name, change, *texts, changes={}):
+        folder = edited("broken_names", name, changes)
+        write_tensors(folder / "model.safetensors", change(tensors(folder / "model.safetensors")))
+        out = run(BIN / "tfm-convert", "import", folder, "bad", code=3)
+        assert all(text in out for text in texts), out
+
+    def encoder_alone(content, base):
+        return {name.removeprefix(base): tensor for name, tensor in content.items() if name.startswith(base)}
+
+    untied = {"tie_word_embeddings": False}
+    for name, table in (("bart_1", "lm_head.weight"), ("marian_0", "lm_head.weight"), ("marian_2", "lm_head.weight"), ("gpt2_1", "lm_head.weight"),
+                        ("mistral_1", "lm_head.weight"), ("bert_1", "cls.predictions.decoder.weight"), ("roberta_0", "lm_head.decoder.weight")):
+        refused(name, lambda content: content, f"'{table}' is missing; expected shape (", "the model's head.weight", "tie_word_embeddings", changes=untied)
+    for name, table, part in (("gpt2_1", "transformer.wte.weight", "embedding"), ("bart_1", "model.encoder.embed_tokens.weight", "encoder.embedding"),
+                              ("marian_0", "model.encoder.embed_tokens.weight", "encoder.embedding")):
+        stored = TIED[name.split("_")[0]][0][0]
+        refused(name, lambda content: {**{k: v for k, v in content.items() if k != stored}, "lm_head.weight": content[stored]},
+                f"'{table}' is missing", f"the model's {part}.weight", changes=untied)
+    refused("llama_5", lambda content: {k: v for k, v in content.items() if "embed" not in k}, "or its copy 'lm_head.weight'")
+    refused("gpt2_1", lambda content: {f"module.{k}": v for k, v in content.items()}, "begin with 'module.'", "DistributedDataParallel")
+    refused("bert_1", lambda content: {**content, "embeddings.position_embeddings.weight": content["bert.embeddings.position_embeddings.weight"]},
+            "is stored twice, also as '")
+    for name, base, named, ours in (("bert_3", "bert.", "BertModel", "BertForMaskedLM"), ("roberta_0", "roberta.", "RobertaModel", "RobertaForMaskedLM"),
+                                    ("roberta_0", "roberta.", "RobertaForTokenClassification", "RobertaForMaskedLM"),
+                                    ("llama_2", "model.", "LlamaModel", "LlamaForCausalLM")):
+        refused(name, lambda content: encoder_alone(content, base), "is missing; expected shape (", "the model's head.",
+                f"'{named}', which config.json names, is not supported: tfm reads the directory as {ours}", f"{ours}.from_pretrained",
+                changes={"architectures": [named]})
+    refused("gpt2_1", lambda content: {**content, "score.weight": content["transformer.wte.weight"]}, "'score.weight' is unknown",
+            "'GPT2ForSequenceClassification', which config.json names", changes={"architectures": ["GPT2ForSequenceClassification"]})
+    out = run(BIN / "tfm-convert", "import", ROOT / "tests/fixtures/huggingface/bert_1", "bert_named")
+    assert "not supported" not in out, out
+
+
 def check_frozen_bias():
     """final_logits_bias, a buffer in transformers: used, stored, exported, but neither trained nor in norms and counts, unless asked for."""
     source = pathlib.Path("biased")
@@ -505,7 +616,7 @@ def check_messages():
     refused("has type I32", {**content, name: ("I32", *content[name][1:])})
     refused("model_type", config_={**config, "model_type": "mamba"})
     refused("; expected shape (", {k: v for k, v in missing.items() if k != name}, {**config, "architectures": ["GPT2LMHeadModel"]})
-    refused(" of a GPT2LMHeadModel, where config.json says 'GPT2Model'", {k: v for k, v in missing.items() if k != name},
+    refused("'GPT2Model', which config.json names, is not supported: tfm reads the directory as GPT2LMHeadModel", {k: v for k, v in missing.items() if k != name},
             {**config, "architectures": ["GPT2Model"]})
     (bad / "model.safetensors").unlink()
     for file in ("pytorch_model.bin.index.json", "pytorch_model.bin"):
@@ -972,7 +1083,8 @@ def check_windows():
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for check in (check_against_transformers, check_members_of_config, check_padding_ids, check_tensors_of_none, check_padding,
+        for check in (check_against_transformers, check_members_of_config, check_padding_ids, check_tensors_of_none, check_names_of_tensors,
+                      check_missing_tensors, check_padding,
                       check_round_trip, check_lost_tensors, check_element_types_and_shards,
                       check_configuration_without_weights, check_messages, check_dropout,
                       check_no_labels, check_training, check_special_ids, check_frozen_bias, check_generation_settings,
