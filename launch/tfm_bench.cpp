@@ -63,6 +63,7 @@ struct Measurement {
   const char* name;
   std::vector<launch::OptionSpec> options;
   int (*run)(const launch::Arguments&);
+  launch::MeantKey meant_key = config::meant_key;  // null: takes no configuration keys
 };
 
 int run(int argc, char** argv) {
@@ -85,10 +86,11 @@ int run(int argc, char** argv) {
                              {"kernels", {{"--device-file"}, json, svg}, launch::bench_kernels},
                              {"collectives",
                               {{"--bytes"}, {"--device"}, {"--network-file"}, json, svg},
-                              launch::bench_collectives}};
+                              launch::bench_collectives,
+                              nullptr}};
   for (const Measurement& m : all)
     if (argc > 1 && std::strcmp(argv[1], m.name) == 0) {
-      const launch::Arguments args(argc - 1, argv + 1, m.options);
+      const launch::Arguments args(argc - 1, argv + 1, m.options, m.meant_key);
       args.check_outputs({"--json", "--csv", "--svg", "--device-file", "--network-file"});
       return m.run(args);
     }

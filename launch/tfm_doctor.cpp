@@ -65,7 +65,8 @@ void examine(const launch::Examination& e, const launch::Arguments& args,
 
 int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv,
-                               {{"--bandwidth"}, {"--latency"}, {"--timeout"}, {"--json", false}});
+                               {{"--bandwidth"}, {"--latency"}, {"--timeout"}, {"--json", false}},
+                               config::meant_key);
   const launch::Expected expected{args.real("--latency", 1000) * 1e-6,
                                   args.real("--bandwidth", 0.1) * 1e9};
   launch::Patience patience(static_cast<double>(args.integer("--timeout", 60, 1)));

@@ -117,7 +117,8 @@ int run(int argc, char** argv) {
                                 {"--beam"},
                                 {"--length-penalty"},
                                 {"--max-tokens"},
-                                {"--json"}});
+                                {"--json"}},
+                               config::meant_key);
   launch::Launch launch;
   args.check_outputs({"--json"});
   const std::string dir = launch.verified_path(args.only("model directory"));

@@ -193,7 +193,8 @@ int run(int argc, char** argv) {
                                 {"--seed"},
                                 {"--tokenizer"},
                                 {"--beam"},
-                                {"--length-penalty"}});
+                                {"--length-penalty"}},
+                               config::meant_key);
   launch::Launch launch;
   const std::string dir = launch.verified_path(args.only("model directory"));
   config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);

@@ -99,7 +99,8 @@ int run(int argc, char** argv) {
                                 {"--network"},
                                 {"--measure", false},
                                 {"--suggest", false},
-                                {"--json", false}});
+                                {"--json", false}},
+                               config::meant_key);
   const int ranks = static_cast<int>(args.integer("--ranks", 1, 1, launch::kMostRanks));
   const auto [read, described] = read_subject(args);
   const plan::DeviceModel device = device_model(described, args, read, ranks);

@@ -151,7 +151,8 @@ std::vector<float> logits_without_stages(const std::string& dir, config::Config 
 }
 
 int run(int argc, char** argv) {
-  const launch::Arguments args(argc, argv, {{"--batch"}, {"--out"}, {"--gradients", false}});
+  const launch::Arguments args(argc, argv, {{"--batch"}, {"--out"}, {"--gradients", false}},
+                               config::meant_key);
   if (!args.has("--batch") || !args.has("--out"))
     throw Error(ExitCode::usage, "expected --batch and --out; see --help");
   if (std::error_code none;

@@ -74,7 +74,8 @@ int run(int argc, char** argv) {
                                 {"--launcher"},
                                 {"--dump-config", false},
                                 {"--keys", false},
-                                {"--json-schema", false}});
+                                {"--json-schema", false}},
+                               config::meant_key);
   if (args.has("--ranks") && !args.has("--check"))
     throw Error(ExitCode::usage, "--ranks is for --check; mpirun -np N starts N ranks");
   if (args.has("--launcher") && !args.has("--sweep"))

@@ -124,8 +124,8 @@ void use_one_length(config::Config& config) {
 }
 
 int run(int argc, char** argv) {
-  const launch::Arguments args(argc, argv,
-                               {{"--full", false}, {"--as-run", false}, {"--inject-error"}});
+  const launch::Arguments args(
+      argc, argv, {{"--full", false}, {"--as-run", false}, {"--inject-error"}}, config::meant_key);
   const bool as_run = args.has("--as-run");
   if (as_run && args.has("--full"))
     throw Error(ExitCode::usage, "--as-run keeps the configured sizes; expected it without --full");

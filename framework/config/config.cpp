@@ -137,7 +137,7 @@ struct Base {
 
 // Sets the values that the tree has, then validates the configuration.
 void read_values(Config& config, const YamlNode& tree, Diagnostics& out, Base base) {
-  FieldReader reader(tree, out, all_keys(), key_aliases(), base.complete);
+  FieldReader reader(tree, out, all_keys(), hints(), base.complete);
   reader.read(fields_of(config));
   fill_derived(config);
   if (config.run.name.empty()) config.run.name = derived_run_name(config, base.file);
@@ -209,6 +209,14 @@ Config with_overrides(const Config& config, const std::vector<std::string>& over
   read_values(changed, tree, texts,
               {.marks = std::move(marks), .root = root, .file = name, .complete = true});
   return changed;
+}
+
+std::string meant_key(const std::string& word) {
+  const std::vector<std::string>& keys = all_keys();
+  if (std::find(keys.begin(), keys.end(), word) != keys.end()) return word;
+  const auto dot = word.rfind('.');
+  if (dot == std::string::npos) return meant_key(word, "", keys, hints());
+  return meant_key(std::string_view(word).substr(dot + 1), word.substr(0, dot), keys, hints());
 }
 
 std::string dump_config(const Config& config) {

@@ -77,6 +77,9 @@ inline comm::Layout layout_of(const Config& c) {
                        .context = static_cast<int>(p.context)});
 }
 
+// The key that `word` names or probably means, as in "learning_rate" for optimizer.lr; empty: none.
+std::string meant_key(const std::string& word);
+
 // The effective configuration as YAML that load_config accepts and reads back to the same value.
 std::string dump_config(const Config& config);
 std::string config_reference();  // Markdown table of every key: type, default, meaning

@@ -21,7 +21,7 @@ void describe(RunConfig& run, FieldVisitor& visitor);
 void describe(CheckpointConfig& checkpoint, FieldVisitor& visitor);
 void describe(MetricsConfig& metrics, FieldVisitor& visitor);
 
-const FieldReader::Aliases& key_aliases();
+const FieldReader::Hints& hints();
 
 // Sets the model to a preset of preset_names(). Values that are derived from others (d_head, 4
 // d_model) stay 0.

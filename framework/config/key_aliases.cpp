@@ -1,4 +1,4 @@
-// What users of other tools type for a key of this configuration.
+// What users of other tools type for a key of this configuration, or for a value.
 #include <algorithm>
 
 #include "config/fields.h"
@@ -8,6 +8,12 @@ namespace {
 
 struct AliasRow {
   std::string_view keys, words;  // separated by spaces; the likeliest key first
+};
+struct ValueRow {
+  std::string_view key, value, words;
+};
+struct MissingRow {
+  std::string_view feature, words;
 };
 
 constexpr AliasRow kAliases[] = {
@@ -104,6 +110,45 @@ constexpr AliasRow kAliases[] = {
     {"run.name", "run_name experiment_name exp_name"},
 };
 
+constexpr ValueRow kValues[] = {
+    {"precision", "fp16", "float16 half 16 f16 16_mixed fp16_mixed 16_true"},
+    {"precision", "bf16", "bfloat16 bf16_mixed bf16_true bfloat"},
+    {"precision", "fp32", "float32 float 32 f32 single full fp32_true 32_true"},
+    {"device", "cuda", "gpu nvidia cuda:0"},
+    {"model.family", "decoder", "gpt gpt2 llama causal_lm decoder_only"},
+    {"model.family", "encoder", "bert masked_lm encoder_only"},
+    {"model.family", "encoder_decoder", "t5 bart seq2seq transformer"},
+    {"model.preset", "gpt2-124m", "gpt2 gpt2_small gpt2_base gpt"},
+    {"model.preset", "gpt2-350m", "gpt2_medium"},
+    {"model.preset", "gpt2-774m", "gpt2_large"},
+    {"model.preset", "gpt2-1.5b", "gpt2_xl"},
+    {"model.preset", "llama-1b", "llama llama3 llama_3 llama_3.2_1b"},
+    {"model.preset", "llama-8b", "llama_3.1_8b llama_3_8b"},
+    {"model.preset", "bert-base", "bert bert_base_uncased"},
+    {"model.preset", "bert-large", "bert_large_uncased"},
+    {"model.preset", "t5-base", "t5"},
+    {"model.preset", "transformer-base", "transformer"},
+    {"model.position", "rope", "rotary rotary_embedding rotary_position_embedding"},
+    {"model.position", "learned", "absolute learned_absolute"},
+    {"model.activation", "gelu_tanh", "gelu_new gelu_pytorch_tanh gelu_fast"},
+    {"model.activation", "silu", "swish"},
+    {"recompute", "full", "true on"},
+    {"recompute", "none", "false off"},
+};
+
+constexpr MissingRow kMissing[] = {
+    {"LoRA", "lora qlora peft adapter adapters"},
+    {"preference tuning", "preference preferences dpo rlhf ppo grpo kto orpo reward"},
+    {"mixture of experts",
+     "experts moe num_experts n_experts num_local_experts expert expert_parallel ep "
+     "expert_model_parallel_size expert_parallel_size"},
+    {"a head besides the language model's", "heads classifier num_labels num_classes classes"},
+    {"training on chats", "chat chats chat_template messages"},
+    {"fp8", "fp8 float8 precision=fp8 precision=float8 precision=fp8_e4m3"},
+    {"quantized training", "quantization quantize precision=int8 precision=fp4 precision=nvfp4"},
+    {"a loss besides cross-entropy", "loss.type"},
+};
+
 std::vector<std::string_view> split(std::string_view s) {
   std::vector<std::string_view> words;
   while (!s.empty()) {
@@ -116,14 +161,19 @@ std::vector<std::string_view> split(std::string_view s) {
 
 }  // namespace
 
-const FieldReader::Aliases& key_aliases() {
-  static const FieldReader::Aliases aliases = [] {
-    FieldReader::Aliases all;
+const FieldReader::Hints& hints() {
+  static const FieldReader::Hints hints = [] {
+    FieldReader::Hints all;
     for (const AliasRow& row : kAliases)
-      for (std::string_view word : split(row.words)) all.emplace(word, split(row.keys));
+      for (std::string_view word : split(row.words)) all.keys.emplace(word, split(row.keys));
+    for (const ValueRow& row : kValues)
+      for (std::string_view word : split(row.words))
+        all.values.emplace(std::string(row.key) + "=" + std::string(word), row.value);
+    for (const MissingRow& row : kMissing)
+      for (std::string_view word : split(row.words)) all.missing.emplace(word, row.feature);
     return all;
   }();
-  return aliases;
+  return hints;
 }
 
 }  // namespace tfm::config

@@ -78,7 +78,50 @@ std::string_view last_of(std::string_view dotted) {
   return dot == std::string_view::npos ? dotted : dotted.substr(dot + 1);
 }
 
+// As keys are written: learning-rate is learning_rate.
+std::string lower(std::string_view key) {
+  std::string low;
+  for (char c : key) low += c == '-' ? '_' : static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  return low;
+}
+
+// The keys of this last name in the outermost sections that have one.
+std::vector<std::string> namesakes(const std::vector<std::string>& keys, std::string_view name) {
+  std::vector<std::string> found;
+  const auto depth = [](const std::string& key) { return std::count(key.begin(), key.end(), '.'); };
+  for (const std::string& k : keys) {
+    if (last_of(k) != name || (!found.empty() && depth(k) > depth(found[0]))) continue;
+    if (!found.empty() && depth(k) < depth(found[0])) found.clear();
+    found.push_back(k);
+  }
+  return found;
+}
+
 }  // namespace
+
+std::string meant_key(std::string_view word, std::string_view section,
+                      const std::vector<std::string>& keys, const FieldReader::Hints& hints) {
+  const std::string path = section.empty() ? "" : std::string(section) + ".", low = lower(word);
+  std::vector<std::string_view> here;
+  for (const std::string& k : keys)
+    if (parent_of(k) == section) here.push_back(last_of(k));
+  const auto through_alias = [&](std::string_view typed) -> std::string {
+    const auto alias = hints.keys.find(typed);
+    if (alias == hints.keys.end()) return {};
+    for (std::string_view target : alias->second)
+      if (std::find(here.begin(), here.end(), last_of(target)) != here.end())
+        return path + std::string(last_of(target));
+    return std::string(alias->second.front());
+  };
+  if (std::string meant = through_alias(low); !meant.empty()) return meant;
+  if (const auto near = nearest(word, here, 1); !near.empty()) return path + std::string(near);
+  if (const auto same = namesakes(keys, low); same.size() == 1) return same[0];
+  if (const auto near = nearest(word, here, 2); !near.empty()) return path + std::string(near);
+  std::vector<std::string_view> words;
+  for (const auto& [typed, targets] : hints.keys)
+    if (typed.size() > 5) words.push_back(typed);
+  return through_alias(nearest(word, words, 2));
+}
 
 void check_ranges(const Describe& fields, const RangeChecker::Found& report) {
   RangeChecker checker(report);
@@ -105,9 +148,8 @@ std::string expected_value(const Field& f) {
 }
 
 FieldReader::FieldReader(const YamlNode& root, Diagnostics& out,
-                         const std::vector<std::string>& keys, const Aliases& aliases,
-                         bool complete)
-    : root_(root), out_(out), keys_(keys), aliases_(aliases), complete_(complete) {}
+                         const std::vector<std::string>& keys, const Hints& hints, bool complete)
+    : root_(root), out_(out), keys_(keys), hints_(hints), complete_(complete) {}
 
 void FieldReader::read(const Body& fields) {
   levels_.push_back({&root_, "", {}});
@@ -220,10 +262,7 @@ bool FieldReader::read_value(const Field& f, const YamlNode& node, std::string& 
   if (f.kind == FieldKind::choice) {
     if (const auto value = boolean_of(node)) x = *value ? "true" : "false";
     if (std::find(f.choices.begin(), f.choices.end(), x) == f.choices.end()) {
-      const std::string_view near = nearest(x, f.choices);
-      return error(f, node, "found " + describe(node) + expected,
-                   near.empty() ? "" : "did you mean '" + std::string(near) + "'?"),
-             false;
+      return error(f, node, "found " + describe(node) + expected, help_for_value(f, x)), false;
     }
   } else if (is_number(node) || is_boolean(node)) {
     return error(f, node, "found " + describe(node) + expected,
@@ -282,41 +321,45 @@ void FieldReader::read_section(const YamlNode& node, const std::string& name, co
   levels_.push_back({node.kind == Kind::map ? &node : nullptr, dotted(name) + ".", {}});
   // Misspelled keys come first: what they stand for is then not reported as missing.
   Level& level = levels_.back();
-  for (const YamlNode& key : level.node ? level.node->keys : std::vector<YamlNode>{})
-    if (const std::string meant = suggestion(key.text); meant.starts_with(level.path))
+  for (std::size_t i = 0; level.node && i < level.node->keys.size(); ++i)
+    if (const std::string meant = suggestion(level.node->keys[i], level.node->items[i]);
+        meant.starts_with(level.path))
       failed_.insert(meant);
   body(*this);
   report_unknown();
   levels_.pop_back();
 }
 
+// The feature that an unknown key of this section belongs to, if that does not exist; else empty.
+std::string_view FieldReader::missing_feature(const YamlNode& key, const YamlNode& value) const {
+  const std::string low = lower(key.text);
+  if (value.kind == Kind::scalar && hints_.keys.contains(low)) return {};
+  for (const std::string& name : {low, levels_.back().path + low})
+    if (const auto found = hints_.missing.find(name); found != hints_.missing.end())
+      return found->second;
+  return {};
+}
+
 // The dotted key that an unknown key probably means; empty: no suggestion.
-std::string FieldReader::suggestion(const std::string& key) {
-  if (out_.full()) return {};
+std::string FieldReader::suggestion(const YamlNode& key, const YamlNode& value) {
   const std::string path = levels_.back().path, section(parent_of(path + "x"));
-  std::vector<std::string_view> here;
-  for (const std::string& k : keys_)
-    if (parent_of(k) == section) here.push_back(last_of(k));
-  if (std::find(here.begin(), here.end(), key) != here.end()) return {};
-  const auto through_alias = [&](std::string_view word) -> std::string {
-    const auto alias = aliases_.find(word);
-    if (alias == aliases_.end()) return {};
-    for (std::string_view target : alias->second)
-      if (std::find(here.begin(), here.end(), last_of(target)) != here.end())
-        return path + std::string(last_of(target));
-    return std::string(alias->second.front());
-  };
-  std::string low;
-  for (char c : key) low += c == '-' ? '_' : static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
-  if (std::string meant = through_alias(low); !meant.empty()) return meant;
-  if (const auto near = nearest(key, here, 1); !near.empty()) return path + std::string(near);
-  for (const std::string& k : keys_)
-    if (last_of(k) == low) return k;
-  if (const auto near = nearest(key, here, 2); !near.empty()) return path + std::string(near);
-  std::vector<std::string_view> words;
-  for (const auto& [word, targets] : aliases_)
-    if (word.size() > 5) words.push_back(word);
-  return through_alias(nearest(key, words, 2));
+  const bool known = std::find(keys_.begin(), keys_.end(), path + key.text) != keys_.end();
+  if (out_.full() || known || !missing_feature(key, value).empty()) return {};
+  return meant_key(key.text, section, keys_, hints_);
+}
+
+std::string FieldReader::help_for_value(const Field& f, const std::string& text) const {
+  const std::string typed = dotted(f.name) + "=" + lower(text);
+  if (const auto none = hints_.missing.find(typed); none != hints_.missing.end())
+    return std::string(none->second) + " is not supported yet";
+  std::string_view meant = nearest(text, f.choices);
+  std::vector<std::string_view> longer;
+  for (std::string_view choice : f.choices)
+    if (!text.empty() && choice.starts_with(lower(text))) longer.push_back(choice);
+  if (meant.empty() && longer.size() == 1) meant = longer[0];
+  if (const auto known = hints_.values.find(typed); known != hints_.values.end())
+    meant = known->second;
+  return meant.empty() ? "" : "did you mean '" + std::string(meant) + "'?";
 }
 
 void FieldReader::report_unknown() {
@@ -326,12 +369,15 @@ void FieldReader::report_unknown() {
   for (std::size_t i = 0; i < level.node->keys.size(); ++i) {
     const YamlNode& key = level.node->keys[i];
     if (level.known.contains(key.text)) continue;
-    const std::string meant = suggestion(key.text);
+    const YamlNode& value = level.node->items[i];
+    const std::string meant = suggestion(key, value);
     std::vector<std::string_view> known(level.known.begin(), level.known.end());
     std::string help = "did you mean '" +
                        (meant.starts_with(level.path) ? meant.substr(level.path.size()) : meant) +
                        "'?";
     if (meant.empty()) help.clear();
+    if (const std::string_view feature = missing_feature(key, value); !feature.empty())
+      help = std::string(feature) + " is not supported yet";
     const std::string place = section.empty() ? " at the top level" : " in '" + section + "'";
     out_.error(
         key.at,

@@ -102,13 +102,19 @@ class KeyVisitor : public FieldVisitor {
 // Sets the values that a tree holds and reports everything else in it.
 class FieldReader : public FieldVisitor {
  public:
-  // What users type -> dotted keys, the likeliest first.
-  using Aliases = std::map<std::string_view, std::vector<std::string_view>>;
+  // What users of other tools type, in lower case, and what it is here.
+  struct Hints {
+    std::map<std::string_view, std::vector<std::string_view>> keys;  // dotted, the likeliest first
+    std::map<std::string, std::string_view> values;                  // of "precision=float16"
+    // Of a key, of a dotted key, or of "precision=fp8": a feature that does not exist. A word that
+    // `keys` has, too, means the feature where its value is a list or a map.
+    std::map<std::string_view, std::string_view> missing;
+  };
 
   // `keys`: every dotted key that exists. `complete`: all sections are set already, and the tree
   // changes some of their values.
   FieldReader(const YamlNode& root, Diagnostics& out, const std::vector<std::string>& keys,
-              const Aliases& aliases, bool complete);
+              const Hints& hints, bool complete);
   void read(const Body& fields);  // the root section
 
   using FieldVisitor::value;
@@ -158,17 +164,23 @@ class FieldReader : public FieldVisitor {
   Mark section_mark() const;
   void report_missing(const Field& f);
   void report_unknown();
-  std::string suggestion(const std::string& key);
+  std::string_view missing_feature(const YamlNode& key, const YamlNode& value) const;
+  std::string suggestion(const YamlNode& key, const YamlNode& value);
+  std::string help_for_value(const Field& f, const std::string& text) const;
 
   const YamlNode& root_;
   Diagnostics& out_;
   const std::vector<std::string>& keys_;
-  const Aliases& aliases_;
+  const Hints& hints_;
   const bool complete_;
   std::vector<Level> levels_;
   std::map<std::string, Mark> marks_;
   std::set<std::string> failed_;
 };
+
+// The dotted key that `word`, which is none of `section`, probably means; empty: no suggestion.
+std::string meant_key(std::string_view word, std::string_view section,
+                      const std::vector<std::string>& keys, const FieldReader::Hints& hints);
 
 using Describe = FieldVisitor::Body;
 std::string dump_fields(const Describe& fields);              // block YAML

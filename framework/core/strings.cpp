@@ -49,7 +49,7 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
                shorter = std::min(plain.size(), candidate.size());
     if (longer - shorter > static_cast<std::size_t>(limit)) continue;
     const int distance = edit_distance(plain, plain_form(candidate));
-    if (distance > (candidate.size() <= 3 ? std::min(limit, 1) : limit)) continue;
+    if (distance > std::min(limit, std::max(1, static_cast<int>(candidate.size()) / 3))) continue;
     if (distance < best_distance) best = candidate, best_distance = distance;
   }
   return best;

@@ -11,8 +11,8 @@ namespace tfm {
 // The least number of insertions, deletions, substitutions and swaps of adjacent characters that
 // turn a into b.
 int edit_distance(std::string_view a, std::string_view b);
-// The candidate nearest to `word`, at most `limit` edits away (at most 1 for candidates of up to
-// three letters), or an empty string. Case is ignored, and `-` equals `_`.
+// The candidate nearest to `word`, at most `limit` edits away (1, or a third of the candidate's
+// letters, if that is less), or an empty string. Case is ignored, and `-` equals `_`.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates,
                          int limit = 2);
 std::string join(const std::vector<std::string_view>& words);  // "a, b, c"

@@ -18,34 +18,65 @@ namespace {
   throw Error(ExitCode::usage, text + "; see --help");
 }
 
+bool is_configuration(const std::string& word) {
+  return word.ends_with(".yaml") || word.ends_with(".yml");
+}
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
 }  // namespace
 
-Arguments::Arguments(int argc, char** argv, const std::vector<OptionSpec>& known) {
+void Arguments::unknown_option(const std::string& option, const std::string& value,
+                               const std::vector<OptionSpec>& known) const {
   std::vector<std::string_view> names;
   for (const OptionSpec& o : known) names.push_back(o.name);
+  std::string help;
+  const std::string word = option.substr(std::min(option.find_first_not_of('-'), option.size()));
+  const auto hint = [&](const std::string& text) {
+    if (help.empty()) help = text;
+  };
+  if (const std::string near(nearest(option, names)); !near.empty())
+    hint("; did you mean '" + near + "'?");
+  if (meant_key_ && is_configuration(value))
+    hint("; write the configuration file without an option: " + value);
+  if (const std::string key = meant_key_ ? meant_key_(word) : ""; !key.empty())
+    hint("; did you mean " + key + "=" + (value.empty() ? "VALUE" : value) + "?");
+  bad_option("unknown option '" + option + "'" + help);
+}
+
+Arguments::Arguments(int argc, char** argv, const std::vector<OptionSpec>& known,
+                     MeantKey meant_key)
+    : meant_key_(meant_key) {
   std::vector<std::string>* further = nullptr;  // values of the option before
   for (int i = 1; i < argc; ++i) {
     std::string arg = argv[i], inline_value;
-    if (arg.rfind("--", 0) != 0) {
+    const auto equals = arg.find('=');
+    const bool dashed = arg.starts_with("--") && arg.size() > 2;
+    if (dashed && meant_key_ && equals != std::string::npos && arg.find('.') < equals) {
+      overrides_.push_back(arg.substr(2));
+      continue;
+    }
+    const bool short_option = arg.size() > 1 && arg[0] == '-' && equals == std::string::npos;
+    if (!arg.starts_with("--") && (further || !short_option || is_file(arg))) {
       if (further) {
         further->push_back(arg);
         continue;
       }
-      std::error_code ignored;
-      const bool override_form = arg.find('=') != std::string::npos &&
-                                 arg.find('/') > arg.find('=') &&
-                                 (!positional_.empty() || !std::filesystem::exists(arg, ignored));
+      const bool override_form = equals != std::string::npos && arg.find('/') > equals &&
+                                 (!positional_.empty() || !is_file(arg));
       (override_form ? overrides_ : positional_).push_back(arg);
       continue;
     }
-    const auto equals = arg.find('=');
     if (equals != std::string::npos) inline_value = arg.substr(equals + 1), arg.resize(equals);
     const auto spec = std::find_if(known.begin(), known.end(),
                                    [&](const OptionSpec& o) { return o.name == arg; });
     if (spec == known.end()) {
-      const std::string near(nearest(arg, names));
-      bad_option("unknown option '" + arg + "'" +
-                 (near.empty() ? "" : "; did you mean '" + near + "'?"));
+      if (equals == std::string::npos && i + 1 < argc && argv[i + 1][0] != '-')
+        inline_value = argv[i + 1];
+      unknown_option(arg, inline_value, known);
     }
     if (!spec->value && equals != std::string::npos) bad_option(arg + " does not take a value");
     if (spec->value && equals == std::string::npos) {
@@ -93,10 +124,17 @@ double Arguments::real(const std::string& option, double fallback) const {
 }
 
 const std::string& Arguments::only(const std::string& what) const {
-  if (positional_.size() != 1)
-    bad_option("expected one " + what + ", got " + std::to_string(positional_.size()) +
-               (positional_.size() > 1 ? " ('" + positional_[1] + "')" : ""));
-  return positional_[0];
+  if (positional_.size() == 1) return positional_[0];
+  std::string help;
+  for (std::size_t i = 0; meant_key_ && help.empty() && i + 1 < positional_.size(); ++i) {
+    const std::string& word = positional_[i];
+    if (is_configuration(word) || is_file(word)) continue;
+    const std::string key = meant_key_(word);
+    if (!key.empty() && (key == word || word.find('.') < word.find('/')))
+      help = "; write a key and its value as " + key + "=" + positional_[i + 1];
+  }
+  bad_option("expected one " + what + ", got " + std::to_string(positional_.size()) +
+             (positional_.size() > 1 ? " ('" + positional_[1] + "')" : "") + help);
 }
 
 void Arguments::check_outputs(const std::vector<std::string>& options) const {

@@ -13,11 +13,16 @@ struct OptionSpec {
   bool many = false;  // takes further values up to the next option, and may be given again
 };
 
+// The configuration key that a word names or probably means; empty: none.
+using MeantKey = std::string (*)(const std::string& word);
+
 // Options, `key=value` overrides and positional arguments; unknown options are Error(usage) with
-// the nearest known one.
+// the nearest known one, or the key that is meant. `meant_key`: of a program that takes
+// configuration keys, also as --section.key=value.
 class Arguments {
  public:
-  Arguments(int argc, char** argv, const std::vector<OptionSpec>& known);
+  Arguments(int argc, char** argv, const std::vector<OptionSpec>& known,
+            MeantKey meant_key = nullptr);
   bool has(const std::string& option) const { return options_.count(option) > 0; }
   std::string get(const std::string& option, const std::string& fallback = {}) const;  // the last
   std::vector<std::string> all(const std::string& option) const;
@@ -32,6 +37,9 @@ class Arguments {
   void check_outputs(const std::vector<std::string>& options) const;
 
  private:
+  [[noreturn]] void unknown_option(const std::string& option, const std::string& value,
+                                   const std::vector<OptionSpec>& known) const;
+  const MeantKey meant_key_;
   std::map<std::string, std::vector<std::string>> options_;
   std::vector<std::string> positional_, overrides_;
 };

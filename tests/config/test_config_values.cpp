@@ -55,7 +55,7 @@ TEST_F(ConfigValues, SingleTyposOfEveryKeyAreRecognized) {
 
 TEST_F(ConfigValues, WordsOfOtherToolsAreRecognized) {
   const std::vector<std::string> keys = every_key();
-  for (const auto& [word, targets] : config::key_aliases()) {
+  for (const auto& [word, targets] : config::hints().keys) {
     for (std::string_view target : targets)
       EXPECT_NE(std::find(keys.begin(), keys.end(), target), keys.end())
           << word << " -> " << target;
@@ -82,6 +82,49 @@ TEST_F(ConfigValues, WordsOfOtherToolsAreRecognized) {
   help("optimizer.LR=1", "lr");
   help("steps=1", "train.steps");
   help("scheduler.type=cosine", "schedule");
+}
+
+TEST_F(ConfigValues, WordsOfOtherToolsForValuesAreRecognized) {
+  const auto meant = [&](const std::string& argument, const std::string& value) {
+    const std::string message = errors(kModel + kData, {argument});
+    EXPECT_NE(message.find("did you mean '" + value + "'?"), std::string::npos) << message;
+  };
+  for (const char* word : {"float16", "half", "16-mixed", "16", "Float16"})
+    meant(std::string("precision=") + word, "fp16");
+  for (const char* word : {"bfloat16", "bf16-mixed"})
+    meant(std::string("precision=") + word, "bf16");
+  for (const char* word : {"float32", "float", "32"})
+    meant(std::string("precision=") + word, "fp32");
+  meant("device=gpu", "cuda");
+  meant("model.preset=gpt2", "gpt2-124m");
+  meant("model.preset=nanogpt", "nanogpt-cpu");  // the beginning of one
+  meant("model.preset=gpt2-124", "gpt2-124m");
+  meant("model.activation=swish", "silu");
+  for (const auto& [typed, value] : config::hints().values) meant(typed, std::string(value));
+}
+
+TEST_F(ConfigValues, WhatDoesNotExistIsNotMistakenForAnotherKey) {
+  const auto missing = [&](const std::string& argument, const std::string& feature) {
+    const std::string message = errors(kModel + kData, {argument});
+    EXPECT_NE(message.find("help: " + feature + " is not supported yet"), std::string::npos)
+        << message;
+    EXPECT_EQ(message.find("did you mean"), std::string::npos) << message;
+  };
+  missing("lora.rank=8", "LoRA");
+  missing("LoRA.rank=8", "LoRA");
+  missing("preference.beta=0.1", "preference tuning");
+  missing("dpo=true", "preference tuning");
+  missing("loss.type=dpo", "a loss besides cross-entropy");
+  missing("model.experts.count=8", "mixture of experts");
+  missing("parallel.expert=2", "mixture of experts");
+  missing("model.heads=[{type: classify}]", "a head besides the language model's");
+  missing("fp8=true", "fp8");
+  missing("precision=fp8", "fp8");
+  const std::vector<std::string> keys = every_key();
+  for (const auto& [word, feature] : config::hints().missing)
+    EXPECT_EQ(std::find(keys.begin(), keys.end(), word), keys.end()) << word;
+  EXPECT_EQ(errors(kModel + kData, {"zzzz=1"}).find("did you mean"), std::string::npos);
+  EXPECT_EQ(errors(kModel + kData, {"loot=1"}).find("did you mean"), std::string::npos);
 }
 
 TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {

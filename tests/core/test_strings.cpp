@@ -12,6 +12,8 @@ TEST(Strings, NearestTakesItsLimitForAllLengths) {
   EXPECT_EQ(nearest("tokeni", {"tokenizer"}), "");
   EXPECT_EQ(nearest("tokenize", {"tokenizer"}, 1), "tokenizer");
   EXPECT_EQ(nearest("tokeniz", {"tokenizer"}, 1), "");
+  EXPECT_EQ(nearest("lora", {"loss"}), "") << "half of the letters differ";
+  EXPECT_EQ(nearest("los", {"loss"}), "loss");
 }
 
 TEST(Strings, CountedTakesTheSingularForOneAlone) {

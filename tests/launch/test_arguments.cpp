@@ -1,0 +1,73 @@
+// The command line: options, keys in all the forms that users try, and what a wrong one is told.
+#include <gtest/gtest.h>
+
+#include "config/config.h"
+#include "core/error.h"
+#include "launch/support/arguments.h"
+
+namespace tfm::launch {
+namespace {
+
+Arguments read(std::vector<std::string> words, MeantKey meant_key = config::meant_key) {
+  words.insert(words.begin(), "tfm-test");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return {static_cast<int>(argv.size()),
+          argv.data(),
+          {{"--check", false}, {"--ranks"}, {"--input", true, true}},
+          meant_key};
+}
+
+std::string refusal(const std::vector<std::string>& words, MeantKey meant_key = config::meant_key) {
+  try {
+    static_cast<void>(read(words, meant_key).only("configuration file"));
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::usage);
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(Arguments, KeysMayHaveDashes) {
+  const Arguments a = read({"cfg.yaml", "--optimizer.lr=1e-3", "model.bias=false", "--check"});
+  EXPECT_EQ(a.overrides(), (std::vector<std::string>{"optimizer.lr=1e-3", "model.bias=false"}));
+  EXPECT_EQ(a.only("configuration file"), "cfg.yaml");
+  EXPECT_TRUE(a.has("--check"));
+  EXPECT_NE(refusal({"x", "--optimizer.lr=1e-3"}, nullptr).find("unknown option"),
+            std::string::npos);
+}
+
+TEST(Arguments, SayWhatAWrongOneProbablyMeans) {
+  const auto says = [](const std::vector<std::string>& words, const std::string& text) {
+    const std::string refused = refusal(words);
+    EXPECT_NE(refused.find(text), std::string::npos) << refused;
+  };
+  says({"cfg.yaml", "optimizer.lr", "1e-3"}, "optimizer.lr=1e-3");
+  says({"cfg.yaml", "optimizer.learning_rate", "1e-3"}, "optimizer.lr=1e-3");
+  says({"cfg.yaml", "precision", "bf16"}, "precision=bf16");
+  says({"optimizer.lr", "1e-3"}, "optimizer.lr=1e-3");
+  says({"cfg.yaml", "--optimizer.lr", "1e-3"}, "did you mean optimizer.lr=1e-3?");
+  says({"cfg.yaml", "--learning-rate", "1e-3"}, "did you mean optimizer.lr=1e-3?");
+  says({"cfg.yaml", "--lr=1e-3"}, "did you mean optimizer.lr=1e-3?");
+  says({"cfg.yaml", "--precision=bf16"}, "did you mean precision=bf16?");
+  says({"cfg.yaml", "--batch-size", "8"}, "did you mean train.global_batch_size=8?");
+  says({"cfg.yaml", "--learning-rate"}, "did you mean optimizer.lr=VALUE?");
+  says({"cfg.yaml", "--chek"}, "did you mean '--check'?");
+  says({"--config", "cfg.yaml"}, "without an option: cfg.yaml");
+  says({"--config=cfg.yml"}, "without an option: cfg.yml");
+  says({"-c", "cfg.yaml"}, "without an option: cfg.yaml");
+  says({"cfg.yaml", "-x"}, "unknown option '-x'; see --help");
+  says({"cfg.yaml", "--"}, "unknown option '--'");
+  says({"cfg.yaml", "--frobnicate"}, "unknown option '--frobnicate'; see --help");
+  says({"a.yaml", "b.yaml"}, "got 2 ('b.yaml'); see --help");
+}
+
+TEST(Arguments, ValuesAreNotOptions) {
+  const Arguments a = read({"--input", "a", "-", "-x", "--ranks", "-3"});
+  EXPECT_EQ(a.all("--input"), (std::vector<std::string>{"a", "-", "-x"}));
+  EXPECT_EQ(a.get("--ranks"), "-3");
+  EXPECT_EQ(read({"-"}).positional(), std::vector<std::string>{"-"});
+}
+
+}  // namespace
+}  // namespace tfm::launch
