@@ -78,7 +78,7 @@ int run(int argc, char** argv) {
   const std::vector<launch::Node> nodes = launch::nodes_of(launch);
   launch::Findings findings(launch);
   examine({launch, nodes, patience, findings}, args, expected);
-  if (rank_of_launch() == 0)
+  if (launch.rank() == 0)
     args.has("--json")
         ? static_cast<void>(
               std::printf("%s\n", findings.json()

@@ -8,6 +8,15 @@
 #include <fstream>
 
 namespace tfm {
+namespace {
+
+std::optional<LauncherVariable> first_set(std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const char* text = std::getenv(name); text && *text) return LauncherVariable{name, text};
+  return {};
+}
+
+}  // namespace
 
 std::string host_name() {
   char text[256] = {};
@@ -25,25 +34,33 @@ std::string boot_id() {
 std::string machine_id() { return host_name() + "/" + boot_id(); }
 
 bool launched_by_mpi() {
-  for (const char* name :
-       {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
-    if (std::getenv(name)) return true;
-  return false;
+  return first_set(
+             {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
+      .has_value();
+}
+
+std::optional<LauncherVariable> launcher_rank() {
+  if (!launched_by_mpi()) return {};  // a rank that was left behind in the environment
+  return first_set(kRankVariables);
+}
+
+std::optional<LauncherVariable> launcher_ranks() {
+  if (auto ranks = first_set({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}))
+    return ranks;
+  // Tasks of a Slurm step. A batch script runs outside of any step, as one process; of a step with
+  // a terminal (srun --pty) the first task alone has the terminal, and starts what is typed there.
+  if (!std::getenv("SLURM_STEP_ID") || std::getenv("SLURM_PTY_PORT")) return {};
+  return first_set({"SLURM_STEP_NUM_TASKS"});
 }
 
 int ranks_of_launch() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
-    if (const char* size = std::getenv(name)) return std::atoi(size);
-  // Tasks of a Slurm step. A batch script runs outside of any step, as one process.
-  const char* step = std::getenv("SLURM_STEP_NUM_TASKS");
-  return step && std::getenv("SLURM_STEP_ID") ? std::atoi(step) : 1;
+  const auto ranks = launcher_ranks();
+  return ranks ? std::atoi(ranks->text.c_str()) : 1;
 }
 
 int rank_of_launch() {
-  if (!launched_by_mpi()) return 0;  // a rank that was left behind in the environment
-  for (const char* name : kRankVariables)
-    if (const char* rank = std::getenv(name)) return std::atoi(rank);
-  return 0;
+  const auto rank = launcher_rank();
+  return rank ? std::atoi(rank->text.c_str()) : 0;
 }
 
 void die_with_parent() {

@@ -1,5 +1,6 @@
 #pragma once
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 namespace tfm {
@@ -11,11 +12,16 @@ std::string machine_id();  // name and boot id, in one word: machines may have e
 // Whether a launcher (mpirun, mpiexec, srun) started this process as a rank of an MPI job. A
 // program that was started alone does not need MPI.
 bool launched_by_mpi();
-// Number of processes that the launcher started; 1 if it does not tell.
-int ranks_of_launch();
 // Where launchers put a process's rank in the job: Open MPI, PMIx, Hydra and Slurm, MVAPICH2.
 inline constexpr std::initializer_list<const char*> kRankVariables = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"};
+struct LauncherVariable {
+  std::string name, text;
+};
+// What the launcher says of this process's rank and of the number of ranks, if it does.
+std::optional<LauncherVariable> launcher_rank(), launcher_ranks();
+// Number of processes that the launcher started; 1 if it does not tell.
+int ranks_of_launch();
 // Rank in the job, also before MPI_Init; 0 if unknown or started alone.
 int rank_of_launch();
 

@@ -112,14 +112,8 @@ std::string Examination::name_of(int rank) const {
 }
 
 bool check_launch(const Examination& e) {
-  const int started = ranks_of_launch();
-  if (started > e.launch.ranks) {
-    e.findings.problem(
-        "launch",
-        "the launcher started " + std::to_string(started) + " processes, but MPI (" +
-            comm::mpi_version() + ") sees " + counted(e.launch.ranks, "rank") +
-            " in each: the launcher belongs to another MPI",
-        "start with the mpirun of the MPI that tfm was built with, or with srun --mpi=pmix");
+  if (const auto& foreign = e.launch.foreign) {
+    e.findings.problem("launch", foreign->found, foreign->remedy);
     return false;
   }
   std::string text;

@@ -27,12 +27,15 @@ void write_text(const std::string& path, const std::string& text) {
 }
 
 Launch::Launch(bool check, double timeout) : cores_at_start_(omp_get_num_procs()) {
+  const auto place = launcher_rank(), size = launcher_ranks();
   if (launched_by_mpi()) {
     session.emplace(timeout > 0 ? timeout : comm::kStartTimeout);
     ranks = session->size();
-    // Before anything else: other programs would take part in other collectives next.
-    if (check) check_same_settings(*session, {host_name(), build_id(false), "", ""});
   }
+  foreign = foreign_launcher(place, size, rank(), ranks);
+  if (check && foreign) throw Error(ExitCode::environment, foreign->found + "; " + foreign->remedy);
+  // Before anything else: other programs would take part in other collectives next.
+  if (check && session) check_same_settings(*session, {host_name(), build_id(false), "", ""});
   node_ = cpus_of_node();
   take_cores_near("");
   if (check && !cores.warning.empty()) std::fprintf(stderr, "warning: %s\n", cores.warning.c_str());

@@ -10,6 +10,7 @@
 #include "core/host.h"
 #include "launch/support/arguments.h"
 #include "launch/support/cores.h"
+#include "launch/support/foreign_launcher.h"
 #include "launch/support/give_way.h"
 #include "launch/support/guarded.h"
 
@@ -29,13 +30,16 @@ struct Launch {
   std::optional<comm::MpiSession> session;
   int ranks = 1;
   RankCores cores;
-  // Collective. `check`: Error(environment) if ranks run different programs, and rank 0 warns of a
-  // binding that leaves cores idle; without it the caller checks both. `timeout`: seconds that
-  // ranks wait for each other at the start; 0: comm::kStartTimeout.
+  std::optional<ForeignLauncher> foreign;
+  // Collective. `check`: Error(environment) if the launcher is another MPI's or ranks run different
+  // programs, and rank 0 warns of a binding that leaves cores idle; without it the caller checks
+  // all three. `timeout`: seconds that ranks wait for each other at the start; 0:
+  // comm::kStartTimeout.
   explicit Launch(bool check = true, double timeout = 0);
   // Collective. Called if every rank will compute on its GPU: binds this rank near its own, if
   // binding is left to this program.
   void take_cores_near_gpus();
+  int rank() const { return session ? session->rank() : 0; }
   int threads() const { return cores.threads; }  // of this rank
   int local_rank() const { return session ? session->local_rank() : 0; }
   int ranks_per_node() const { return session ? session->ranks_per_node() : 1; }
