@@ -261,5 +261,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return launch::guarded(argc, argv, kHelp, run, launch::Output::results, launch::each_by_itself);
+  return launch::guarded(argc, argv, kHelp, run, launch::Output::results, launch::kEachByItself);
 }

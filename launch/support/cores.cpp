@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/host.h"
 #include "launch/support/control_group.h"
 
 extern char** environ;
@@ -55,9 +56,19 @@ std::vector<std::string> words_of(pid_t pid) {
   return words;
 }
 
+// The process that restart_on_share() started again, and its launcher. Children have other ids.
+constexpr const char* kRestarted = "TFM_RESTARTED_BY";
+pid_t launcher_before_restart() {
+  const char* text = std::getenv(kRestarted);
+  std::istringstream words(text ? text : "");
+  pid_t process = 0, launcher = 0;
+  return words >> process >> launcher && process == getpid() ? launcher : 0;
+}
+
 // The launcher binds a rank between fork and exec: the nearest ancestor with other cores is the
 // launcher, and has all that the job may use. 0: none has.
 pid_t binding_launcher() {
+  if (const pid_t known = launcher_before_restart(); known != 0) return known;
   const Cpus own = cpus_of_process(0);
   for (pid_t pid = getppid(); pid > 1; pid = parent_of(pid))
     if (const Cpus cpus = cpus_of_process(pid); !cpus.empty() && cpus != own) return pid;
@@ -169,6 +180,27 @@ NodeCpus cpus_of_node() {
   const pid_t launcher = binding_launcher();
   if (launcher == 0) return {};
   return {cpus_of_process(launcher), bound_by_default(variables, words_of(launcher))};
+}
+
+void restart_on_share(char** argv) {
+  if (!launched_by_mpi() || launcher_before_restart() != 0) return;
+  const NodeCpus node = cpus_of_node();
+  const auto number = [](const char* name) {
+    const char* text = std::getenv(name);
+    return text ? std::atoi(text) : 0;
+  };
+  const int rank = number("OMPI_COMM_WORLD_LOCAL_RANK"),
+            ranks = number("OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (!node.shared || rank < 0 || rank >= ranks) return;
+  const Cpus share = share_cpus(
+      topology_of_machine().get(), node.cpus,
+      std::vector<std::string>(static_cast<std::size_t>(ranks)))[static_cast<std::size_t>(rank)];
+  std::error_code unknown;
+  const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
+  const std::string text = std::to_string(getpid()) + " " + std::to_string(binding_launcher());
+  if (unknown || share.size() <= cpus_of_process(0).size() || !bind_to(share)) return;
+  ::setenv(kRestarted, text.c_str(), 1);
+  ::execv(program.c_str(), argv);  // where it fails, teams sleep early and all else is the same
 }
 
 RankCores take_cores(const comm::MpiSession* session, const NodeCpus& node,

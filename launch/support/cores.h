@@ -31,6 +31,12 @@ struct NodeCpus {
 // To be called before take_cores().
 NodeCpus cpus_of_node();
 
+// libgomp counts the CPUs of a process once, when it is loaded, and the threads of a larger team
+// sleep at each barrier instead of spinning for a while. Where ranks share the node's CPUs and the
+// launcher bound this one to fewer than its share, starts the program again on these. To be called
+// before anything else; returns where there is nothing to do.
+void restart_on_share(char** argv);
+
 struct RankCores {
   int threads = 1;
   Cpus cpus;      // on which this rank may run

@@ -73,30 +73,31 @@ std::function<int()> fail;  // says what described() is, and returns the exit co
 }  // namespace
 
 int guarded(int argc, char** argv, const std::string& help,
-            const std::function<int(int, char**)>& body, Output output, EndJob end_job) {
+            const std::function<int(int, char**)>& body, Output output, const Job& job) {
   const std::string program = std::string(argv[0]).substr(std::string(argv[0]).rfind('/') + 1);
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
-    if (option != "--help" && option != "--version") continue;
-    std::fputs((option == "--help" ? help : program + " " + std::string(version) + "\n").c_str(),
-               stdout);
+    const bool asks_help = option == "--help" || option == "-h";
+    if (!asks_help && option != "--version") continue;
+    std::fputs((asks_help ? help : program + " " + std::string(version) + "\n").c_str(), stdout);
     if (std::fflush(stdout) == 0) return 0;
     std::fprintf(stderr, "%s: standard output cannot be written: %s\n", program.c_str(),
                  errno_text().c_str());
     return static_cast<int>(ExitCode::retryable);
   }
-  if (!end_job && rank_of_launch() != 0) {
+  if (!job.end && rank_of_launch() != 0) {
     if (rank_of_launch() == 1)
       std::fprintf(stderr, "%s: rank 0 alone does the work\n", program.c_str());
     return 0;
   }
+  if (job.start) job.start(argv);
   prepare_process(output);
   die_with_parent();
   if (rank_of_launch() == 0) telemetry::show_progress();
-  fail = [=] {
+  fail = [=, end = job.end] {
     const auto [code, what] = described();
     const std::string message = program + ": " + what;
-    if (end_job && launched_by_mpi()) end_job(static_cast<int>(code), message);
+    if (end && launched_by_mpi()) end(static_cast<int>(code), message);
     std::fflush(stdout);
     std::fprintf(stderr, "%s\n", message.c_str());
     return static_cast<int>(code);

@@ -95,6 +95,44 @@ def check_messages():
     assert done.returncode == 75 and "standard input cannot be read" in done.stderr, done
 
 
+def check_another_launcher():
+    """What a launcher of another MPI starts trains nothing, N times; what was left in the environment is named, whatever it says."""
+    alone = {name: "" for name in ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK", "PMIX_RANK")}
+    run(0, "tfm-train", "cfg.yaml", "train.steps=1", "eval.every=0", "checkpoint.dir=alone", **alone)
+    probe = ["tfm-probe", "alone", "--batch", "in.safetensors", "--out", "out.safetensors"]
+    for command in (["tfm-train", "cfg.yaml"], ["tfm-verify", "cfg.yaml"], ["tfm-bench", "step", "cfg.yaml"], ["tfm-generate", "alone"],
+                    ["tfm-eval", "alone", "--text", "text.txt"], probe, ["tfm-doctor", "cfg.yaml"]):
+        out = run(0, *command, code=4, **{**alone, "PMI_SIZE": "3", "PMI_RANK": "2"})
+        assert "the launcher started 3 processes (PMI_SIZE=3)" in out and "another MPI" in out and "srun --mpi=pmix" in out, out
+    for variables in ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}, {"PMI_RANK": "3"}, {"PMI_SIZE": "many"}, {"PMI_RANK": "x"},
+                      {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "1"}):
+        name = list(variables)[-2] if "SLURM_PROCID" in variables else list(variables)[0]
+        for program in ("tfm-train", "tfm-doctor"):
+            out = run(0, program, "cfg.yaml", code=4, **{**alone, **variables})
+            assert f"({name}={variables[name]})" in out and f"unset {name}" in out and "stoll" not in out, out
+    batch = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}  # a batch script that starts one program
+    run(0, "tfm-train", "cfg.yaml", "train.steps=1", "eval.every=0", **alone, **batch)
+    run(1, "tfm-train", "cfg.yaml", "train.steps=1", "eval.every=0")
+    run(0, "tfm-bench", "scaling", "cfg.yaml", "--ranks", "1,2", "--steps", "1", "--warmup", "0", **alone)  # starts a launcher itself
+    shutil.rmtree("alone")
+
+
+def check_default_binding():
+    """Open MPI binds a rank alone to one core. OpenMP counts all that the rank then gets, or its threads would sleep at each barrier."""
+    cores = len(os.sched_getaffinity(0))
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    if cores < 2 or "Open MPI" not in version:
+        return print("one core, or another MPI: skipped")
+    env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_DISPLAY_ENV": "TRUE"}
+    env.pop("OMP_NUM_THREADS", None)
+    for options, expected in (([], cores), (["--bind-to", "none"], cores), (["--bind-to", "core"], None)):
+        done = subprocess.run(["mpirun", *options, "-np", "1", BIN / "tfm-train", "cfg.yaml", "train.steps=1", "eval.every=0"], env=env, capture_output=True, text=True)
+        counted = [int(n) for n in re.findall(r"OMP_NUM_THREADS = '(\d+)'", done.stderr)]
+        threads = int(re.search(r"device cpu, (\d+) thread", done.stderr + done.stdout)[1])
+        assert done.returncode == 0 and counted[-1] == threads == (expected or threads), (options, counted, threads, done.stderr[-2000:])
+        assert expected or (len(counted) == 1 and threads < cores), (options, counted)  # what was asked for stays
+
+
 def check_inputs():
     """What a run would not find is said before it starts, where the configuration asks for it."""
     missing = "cfg.yaml:6:29: error: data.train.path: text.txt: cannot be opened: No such file or directory"
@@ -542,7 +580,7 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_messages, check_inputs, check_ranks_that_fail, check_layouts, check_plan, check_auto, check_mfu, check_bench,
+        for check in (check_messages, check_another_launcher, check_default_binding, check_inputs, check_ranks_that_fail, check_layouts, check_plan, check_auto, check_mfu, check_bench,
                       check_resume, check_checkpoints_of_any_layout, check_changed_runs, check_early_stopping,
                       check_validation_without_labels,
                       check_dropout_of_outputs, check_verify):

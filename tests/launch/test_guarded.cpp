@@ -15,7 +15,7 @@ int guarded_alone(Body&& body) {
   char name[] = "tfm-test";
   char* argv[] = {name, nullptr};
   return guarded(
-      1, argv, "", [&](int, char**) { return body(), 0; }, Output::log, each_by_itself);
+      1, argv, "", [&](int, char**) { return body(), 0; }, Output::log, kEachByItself);
 }
 
 TEST(Guarded, AnExceptionIsAnExitCodeInEveryThread) {
