@@ -20,6 +20,13 @@ sigset_t requests() {
   return set;
 }
 
+sigset_t interrupt() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
 // The next pending request, or -1.
 int take() {
   const sigset_t set = requests();
@@ -37,6 +44,7 @@ class ObeyRequests final : public Observer {
 
   void on_start(TrainingRun& run) override {
     const std::string dir = run.config.checkpoint.directory();
+    if (!dir.empty()) requests_.obey_interrupts();
     if (run.lead() && !dir.empty() && ::access(stop_file(dir).c_str(), F_OK) == 0)
       warn(stop_file(dir) + " asks this run to stop, and is removed then");
   }
@@ -97,21 +105,39 @@ class ObeyRequests final : public Observer {
 }  // namespace
 
 StopRequests::StopRequests() {
-  const sigset_t set = requests();
+  const sigset_t set = requests(), interrupts = interrupt();
   ::pthread_sigmask(SIG_BLOCK, &set, &before_);
+  struct sigaction action {};
+  if (::sigaction(SIGINT, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) return;
+  ::pthread_sigmask(SIG_BLOCK, &interrupts, nullptr);
+  interrupts_ = std::jthread([this](const std::stop_token& stop) { watch_interrupts(stop); });
 }
 
 StopRequests::~StopRequests() {
+  if (interrupts_.joinable()) {
+    interrupts_.request_stop();
+    ::pthread_kill(interrupts_.native_handle(), SIGINT);
+    interrupts_.join();
+  }
   while (take() > 0) {
   }
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void StopRequests::watch_interrupts(const std::stop_token& stop) {
+  const sigset_t set = interrupt();
+  for (int signal = 0; ::sigwait(&set, &signal) == 0 && !stop.stop_requested();) {
+    if (obeys_interrupts_ && !interrupted_.exchange(true)) continue;
+    ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    ::raise(SIGINT);
+  }
 }
 
 Request StopRequests::poll(const std::string& dir) {
   bool checkpoint = false;
   for (int signal = take(); signal > 0; signal = take())
     (signal == SIGUSR1 ? checkpoint : stop_) = true;
-  if (!dir.empty() && ::access(stop_file(dir).c_str(), F_OK) == 0) stop_ = true;
+  if (interrupted_ || (!dir.empty() && ::access(stop_file(dir).c_str(), F_OK) == 0)) stop_ = true;
   return stop_ ? Request::stop : checkpoint ? Request::checkpoint : Request::none;
 }
 

@@ -2,9 +2,12 @@
 // Requests to checkpoint or stop: signals and a file.
 //   SIGUSR1            write a checkpoint and continue
 //   SIGUSR2, SIGTERM   write a checkpoint and stop
+//   SIGINT (Ctrl-C)    the same where checkpoints are written; a second one ends the process
 //   STOP               the same: a file of this name in the checkpoint directory
+#include <atomic>
 #include <csignal>
 #include <string>
+#include <thread>
 
 namespace tfm::train {
 
@@ -24,14 +27,20 @@ class StopRequests {
   StopRequests(const StopRequests&) = delete;
   StopRequests& operator=(const StopRequests&) = delete;
 
+  // From now on the first SIGINT is a request. Before, as where it is never called, it ends the
+  // process; one that is ignored stays so.
+  void obey_interrupts() { obeys_interrupts_ = true; }
   // The most urgent request. A checkpoint is requested once; a stop stays. `dir`: where STOP may
   // lie; empty: not looked for, which is enough for all ranks but one.
   Request poll(const std::string& dir = {});
   static void obeyed(const std::string& dir);  // rank 0, after the last checkpoint: removes STOP
 
  private:
+  void watch_interrupts(const std::stop_token& stop);
   sigset_t before_;
   bool stop_ = false;
+  std::atomic<bool> obeys_interrupts_ = false, interrupted_ = false;
+  std::jthread interrupts_;
 };
 
 }  // namespace tfm::train

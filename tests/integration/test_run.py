@@ -88,6 +88,24 @@ def check_signals():
         assert [e["step"] for e in events("step")] == list(range(1, go_on + 1)), "each step once"
 
 
+def check_ctrl_c():
+    """Writes a checkpoint and stops, alone and under a launcher that gives the ranks time for it; without checkpoints it ends the run."""
+    def interrupted(command, *args):
+        fresh()
+        job = subprocess.Popen([*command, BIN / "tfm-train", "cfg.yaml", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        wait_for(lambda: events("step"))
+        job.send_signal(signal.SIGINT)
+        return job
+
+    assert "stopped on request" in end(interrupted([]), 0)
+    assert events("checkpoint")[-1]["step"] == events("step")[-1]["step"]
+    end(interrupted([], 'checkpoint.dir=""'), -signal.SIGINT)
+    if "Open MPI" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout:
+        end(interrupted([MPIRUN, "2"]), 1)  # the launcher's code
+        assert events("checkpoint")[-1]["step"] == events("step")[-1]["step"]
+
+
 def check_signals_do_no_harm():
     """Sent at any moment, also inside a matrix product."""
     fresh()
@@ -471,7 +489,7 @@ def main():
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         try:
-            for check in (check_signals, check_signals_do_no_harm, check_a_stop_during_an_evaluation, check_a_stopped_rank_is_named,
+            for check in (check_signals, check_ctrl_c, check_signals_do_no_harm, check_a_stop_during_an_evaluation, check_a_stopped_rank_is_named,
                           check_a_rank_that_stops_at_the_start_is_named, check_files_that_fail, check_a_suspended_job_goes_on,
                           check_a_full_disk, check_damage, check_endpoint, check_requests_that_save_nothing, check_metrics_that_cannot_be_written,
                           check_work_is_kept_by_default, check_changes_at_a_resume_are_said, check_checkpoints_by_time,

@@ -510,6 +510,28 @@ TEST(Signals, Requests) {
   fs::remove_all(dir);
 }
 
+// Ctrl-C is a request once training has begun, and ends the process otherwise, or the second time.
+TEST(Signals, AnInterruptIsARequestOnce) {
+  const auto interrupted = [](bool obeyed, int times) {
+    train::StopRequests requests;
+    if (obeyed) requests.obey_interrupts();
+    for (int i = 0; i < times; ++i) {
+      ::kill(::getpid(), SIGINT);
+      ::usleep(200000);
+    }
+    std::_Exit(static_cast<int>(requests.poll()));
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto before = ::signal(SIGINT, SIG_DFL);
+  EXPECT_EXIT(interrupted(true, 1), testing::ExitedWithCode(static_cast<int>(train::Request::stop)),
+              "");
+  EXPECT_EXIT(interrupted(true, 2), testing::KilledBySignal(SIGINT), "");
+  EXPECT_EXIT(interrupted(false, 1), testing::KilledBySignal(SIGINT), "");
+  ::signal(SIGINT, SIG_IGN);  // as of a job in the background
+  EXPECT_EXIT(interrupted(true, 2), testing::ExitedWithCode(0), "");
+  ::signal(SIGINT, before);
+}
+
 // A launcher that is killed takes its rank along; a shell that ends does not.
 TEST(Signals, RanksDieWithTheirLauncher) {
   for (bool launched : {true, false}) {
