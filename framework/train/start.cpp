@@ -22,15 +22,18 @@ namespace {
 void require_checkpoint(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  if (fs::exists(path + "/manifest.json", ignored)) return;
+  const std::string manifest = path + "/manifest.json";
+  if (fs::exists(manifest, ignored)) return;
   std::string latest;
   if (std::ifstream file(path + "/latest"); file) file >> latest;
-  throw Error(
-      ExitCode::input,
-      path + (latest.empty()
-                  ? " is no checkpoint; expected auto, never, or the folder of a checkpoint, "
-                    "such as checkpoints/step-00000100"
-                  : " has checkpoints; expected one of them, such as " + path + "/" + latest));
+  if (!latest.empty())
+    throw Error(ExitCode::input,
+                path + " has checkpoints; expected one of them, such as " + path + "/" + latest);
+  throw Error(ExitCode::input,
+              (fs::is_directory(path, ignored) ? manifest : path) +
+                  (fs::exists(path, ignored) ? " is missing" : " does not exist") +
+                  "; expected auto, never, or the folder of a complete checkpoint, such as "
+                  "checkpoints/step-00000100");
 }
 
 // The checkpoint to resume from, the same on every rank; empty: none.
