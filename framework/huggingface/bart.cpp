@@ -4,7 +4,7 @@ namespace tfm::huggingface {
 namespace {
 
 config::ModelConfig read(const io::JsonNode& c) {
-  config::ModelConfig m = bart_like::read(c, 50265, 1);
+  config::ModelConfig m = bart_like::read(c, 50265, 1, 2);
   m.position_offset = 2, m.embedding_norm = true;
   return m;
 }

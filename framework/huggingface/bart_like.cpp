@@ -2,7 +2,8 @@
 
 namespace tfm::huggingface::bart_like {
 
-config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad) {
+config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad,
+                         std::int64_t start) {
   config::ModelConfig m{.family = config::Family::encoder_decoder,
                         .norm_position = config::NormPosition::post,
                         .head_bias = config::HeadBias::frozen};
@@ -11,12 +12,13 @@ config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::in
   m.n_decoder_layers = layers(c, "decoder_layers", 12);
   m.n_heads = whole(c, "encoder_attention_heads", 16), m.d_ff = whole(c, "encoder_ffn_dim", 4096);
   if (whole(c, "decoder_attention_heads", 16) != m.n_heads)
-    c.at("decoder_attention_heads")
-        .fail("differs from encoder_attention_heads; expected the same value");
+    c.fail(
+        "decoder_attention_heads: differs from encoder_attention_heads; expected the same value");
   if (whole(c, "decoder_ffn_dim", 4096) != m.d_ff)
-    c.at("decoder_ffn_dim").fail("differs from encoder_ffn_dim; expected the same value");
+    c.fail("decoder_ffn_dim: differs from encoder_ffn_dim; expected the same value");
   m.max_seq_len = whole(c, "max_position_embeddings", 1024),
   m.padding_idx = padding(c, m.vocab_size, pad);
+  if (!has_member(c, "decoder_start_token_id") && start < m.vocab_size) m.decoder_start = start;
   m.activation =
       activation_of(c, "activation_function", c.text("activation_function", "gelu"), false);
   m.scale_embeddings = c.flag("scale_embedding", false), m.init_std = real(c, "init_std", 0.02);

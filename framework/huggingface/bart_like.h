@@ -4,7 +4,9 @@
 
 namespace tfm::huggingface::bart_like {
 
-config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad);
+// The defaults of vocab_size, pad_token_id and decoder_start_token_id.
+config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad,
+                         std::int64_t start);
 // `shared`: tied tables are one table of both stacks, otherwise one each.
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, bool shared);
 void write(Json& j, const config::ModelConfig& m);

@@ -185,9 +185,7 @@ config::ModelConfig model_of(const io::JsonNode& c, const Has& has) {
                    (m.translates() ? "null"
                     : m.decodes()  ? "true"
                                    : "false"));
-  if (m.translates())
-    if (const auto start = c.find("decoder_start_token_id"))
-      m.decoder_start = start->integer(0, std::int64_t{1} << 31);
+  if (m.translates()) m.decoder_start = whole(c, "decoder_start_token_id", m.decoder_start);
   config::fill_derived(m, m.max_seq_len);
   check(c, architecture, m);
   return m;
@@ -242,8 +240,10 @@ void update_generation_config(const std::string& dir, const config::ModelConfig&
   } else {
     const Json config = io::parse_json(original, "the original config.json");
     const io::JsonNode c(config, "the original config.json");
-    if (architecture_of(c).read(c).padding_idx != m.padding_idx) changed = {"pad_token_id"};
-    if (m.translates() && whole(c, "decoder_start_token_id", -1) != m.decoder_start)
+    const config::ModelConfig before = architecture_of(c).read(c);
+    if (before.padding_idx != m.padding_idx) changed = {"pad_token_id"};
+    if (m.translates() &&
+        whole(c, "decoder_start_token_id", before.decoder_start) != m.decoder_start)
       changed.push_back("decoder_start_token_id");
   }
   std::error_code ignored;

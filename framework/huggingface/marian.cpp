@@ -4,10 +4,10 @@ namespace tfm::huggingface {
 namespace {
 
 config::ModelConfig read(const io::JsonNode& c) {
-  config::ModelConfig m = bart_like::read(c, 58101, 58100);
+  config::ModelConfig m = bart_like::read(c, 58101, 58100, 58100);
   m.position = config::Position::sinusoidal, m.sinusoid = config::Sinusoid::halves;
   if (whole(c, "decoder_vocab_size", m.vocab_size) != m.vocab_size)
-    c.at("decoder_vocab_size").fail("differs from vocab_size; expected the same value");
+    c.fail("decoder_vocab_size: differs from vocab_size; expected the same value");
   return m;
 }
 

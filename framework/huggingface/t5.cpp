@@ -22,7 +22,8 @@ config::ModelConfig read(const io::JsonNode& c) {
   const bool gated = act.starts_with("gated-");
   if (gated) act = act == "gated-gelu" ? "gelu_new" : act.substr(6);
   m.activation = activation_of(c, "feed_forward_proj", act, gated);
-  if (c.text("dense_act_fn", act) != act || c.flag("is_gated_act", gated) != gated)
+  const bool says_gated = has_member(c, "is_gated_act") ? c.flag("is_gated_act", false) : gated;
+  if (c.text("dense_act_fn", act) != act || says_gated != gated)
     c.fail("dense_act_fn and is_gated_act contradict feed_forward_proj; expected '" + act +
            "' and " + (gated ? "true" : "false"));
   const double p = real(c, "dropout_rate", 0.1);

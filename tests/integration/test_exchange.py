@@ -852,7 +852,7 @@ def check_ends_and_special_tokens():
     for path in ("ends_imported", "ends_imported/step-00000000/", "link"):
         assert generate(path) == "abcde\n", path
     assert "a run has written ends/step-00000060" in run(BIN / "tfm-convert", "import", exported, "ends", code=2)
-    assert "gone: " in run(BIN / "tfm-convert", "export", "gone", "again", ranks=3, code=3)
+    assert "gone: " in run(BIN / "tfm-convert", "export", "gone", "nowhere", ranks=3, code=3)
     assert "takes no configuration keys" in run(BIN / "tfm-convert", "export", "ends", "again", "model.d_model=8", code=2)
 
     tokenizer = pathlib.Path("tokenizer.json")

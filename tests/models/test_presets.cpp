@@ -54,7 +54,7 @@ const std::vector<Published> kPublished{
     {"bert-large", {}, 335174458},
     {"t5-small", {}, 60506624},
     {"t5-base", {}, 222903552},
-    {"t5-v1.1-base", {"lm_head.weight"}, 247577856},
+    {"t5-v1.1-base", {"lm_head.weight", "shared.weight"}, 247577856},
     {"bart-base", {"model.shared.weight"}, 139420416},
 };
 

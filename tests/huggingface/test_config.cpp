@@ -1,0 +1,90 @@
+// What config.json means where members are absent, null or have older names: as recorded from
+// transformers (tests/fixtures/make_config_defaults.py).
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "config/settings.h"
+#include "core/error.h"
+#include "huggingface/config.h"
+#include "io/file.h"
+#include "io/json.h"
+
+namespace tfm {
+namespace {
+
+using huggingface::Json;
+
+// A value as a dumped configuration has it.
+bool is_value(const Json& expected, std::string found) {
+  std::erase(found, '"');
+  if (expected.is_boolean()) return found == (expected.get<bool>() ? "true" : "false");
+  if (expected.is_number()) return std::strtod(found.c_str(), nullptr) == expected.get<double>();
+  return found == expected.get<std::string>();
+}
+
+// "model.dropout.ffn" stands in that of "model.dropout": {embedding: 0.1, ..., ffn: 0.1}.
+std::string value_of(const std::map<std::string, std::string>& values, const std::string& key) {
+  if (const auto found = values.find(key); found != values.end()) return found->second;
+  const auto section = values.find(key.substr(0, key.find('.', key.find('.') + 1)));
+  if (section == values.end()) return "nothing";
+  std::smatch found;
+  const std::regex member("[{ ]" + key.substr(key.rfind('.') + 1) + ": ([^,}]*)");
+  return std::regex_search(section->second, found, member) ? found[1].str() : "nothing";
+}
+
+void expect_means(const config::ModelConfig& model, const Json& means, const std::string& what) {
+  config::Config c;
+  c.model = model;
+  const auto values = config::values_by_key(c);
+  for (const auto& [key, expected] : means.items()) {
+    if (expected.is_null()) continue;  // it means nothing here
+    const std::string value = key == "tied"       ? (model.tied_head() ? "true" : "false")
+                              : key == "ffn_bias" ? (model.has_ffn_bias() ? "true" : "false")
+                                                  : value_of(values, "model." + key);
+    EXPECT_TRUE(is_value(expected, value))
+        << what << ": " << key << ": expected " << expected << ", got " << value;
+  }
+}
+
+TEST(HuggingFaceConfig, MeansWhatItMeansInTransformers) {
+  const Json all =
+      io::read_json_file(TFM_SOURCE_DIR "/tests/fixtures/config_defaults.json", 1 << 24);
+  const std::string dir = testing::TempDir() + "/config_defaults";
+  io::create_directories(dir);
+  std::size_t cases = 0;
+  const auto check = [&](const Json& config, const Json& means, const std::string& what) {
+    ++cases;
+    io::replace_file(dir + "/config.json", config.dump());
+    try {
+      const Json read = huggingface::read_config(dir);
+      // Tensors of a model with an output layer of its own.
+      const auto has = [](const std::string& tensor) {
+        return tensor == "shared.weight" || tensor.starts_with("lm_head.") ||
+               tensor.ends_with("decoder.weight") || tensor.ends_with("coder.embed_tokens.weight");
+      };
+      expect_means(huggingface::model_of({read, what}, has), means, what);
+      EXPECT_FALSE(means.contains("refused")) << what;
+    } catch (const Error& e) {
+      const std::string text = e.what();
+      EXPECT_TRUE(means.contains("refused") &&
+                  text.find(means.at("refused").get<std::string>()) != text.npos)
+          << what << ": " << text;
+    }
+  };
+  for (const auto& [kind, f] : all.items()) {
+    check(f.at("config"), f.at("means"), kind);
+    for (const Json& change : f.at("cases")) {
+      Json config = f.at("config"), means = f.at("means");
+      for (const Json& member : change[0]) config.erase(member.get<std::string>());
+      config.update(change[1]);
+      means.update(change[2]);
+      check(config, means, kind + " without " + change[0].dump() + " with " + change[1].dump());
+    }
+  }
+  EXPECT_GT(cases, 300U);
+}
+
+}  // namespace
+}  // namespace tfm
