@@ -167,9 +167,11 @@ void check_axis(const Examination& e, comm::RankContext& rank, comm::AxisSet axe
                                          {"transport", by},
                                          {"seconds", seconds},
                                          {"expected_seconds", expected}});
-  if (axes == nn::kModelAxes && spans_nodes(e, rank.mesh.layout, axes))
+  const comm::Layout& layout = rank.mesh.layout;
+  const auto group = [&](comm::AxisSet a) { return layout.group(rank.mesh.rank(), a); };
+  if (group(axes) == group(nn::kModelAxes) && spans_nodes(e, layout, axes))
     return e.findings.warning(
-        "axes", text + "; its groups span nodes",
+        "axes", text + "; tensor groups span nodes",
         "lower parallel.tensor to what a node has ranks, and map ranks by slot");
   if (!rank.tensors.group(axes).on_stream() && seconds > kSlowAxis * expected)
     return e.findings.warning(

@@ -146,10 +146,10 @@ class Hosts:
                 "HYDRA_LAUNCHER": "rsh", "HYDRA_LAUNCHER_EXEC": str(self.agent), "HYDRA_IFACE": "eth0"}
 
     def mpirun(self, ranks, *command):
-        """The command that starts a job, equally many ranks on each host, mpirun being on the first."""
+        """The command that starts a job, equally many ranks on each host (the last has what is left), mpirun being on the first."""
         variables = [f"{name}={value}" for name, value in self.launcher().items()]
         return self.on_first("env", *variables, "mpirun", "--allow-run-as-root", "--hostfile", self.hostfile,
-                             "--map-by", f"ppr:{ranks // len(self.names)}:node", "-np", ranks, *command)
+                             "--map-by", f"ppr:{-(-ranks // len(self.names))}:node", "-np", ranks, *command)
 
     def shape(self, *discipline):
         """The queue of each host's card: "tbf", "rate", "100mbit", ... False: this kernel has no such queue."""

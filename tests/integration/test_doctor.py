@@ -222,6 +222,23 @@ def check_metrics_that_cannot_be_written():
         finds(report, "metrics", "will not be served", "set another metrics.listen", severity="warning")
 
 
+    with open("held.jsonl", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        finds(examine("metrics.jsonl=held.jsonl", code=4), "metrics", "held.jsonl: another run is writing it", "set metrics.jsonl")
+    finds(examine("metrics.jsonl=held.jsonl"), "metrics", "held.jsonl can be written", severity="ok")
+    finds(examine("metrics.tensorboard=text.txt", code=4), "metrics", "text.txt", "set metrics.tensorboard")
+    finds(examine("metrics.tensorboard=events"), "metrics", "can be written", severity="ok")
+    os.unlink("held.jsonl")
+
+
+def check_what_is_left_unused():
+    """Cores, and checkpoints: warnings, which fail nothing."""
+    report = examine('checkpoint.dir=""', "checkpoint.every=0")
+    finds(report, "checkpoints", "none are written", "set checkpoint.dir", severity="warning")
+    if CORES > 1:
+        finds(examine(OMP_NUM_THREADS="1"), "cores", f"use 1 of {CORES} core", "leave OMP_NUM_THREADS unset", severity="warning")
+
+
 def check_pipes():
     """Data in a pipe has no size; a pipe that nobody reads takes no metrics, and nothing waits for its reader."""
     os.mkfifo("pipe")
@@ -260,7 +277,7 @@ def main():
         for check in (check_a_clean_host, check_checkpoint_size, check_wrong_binding, check_more_threads_than_cores, check_a_slow_rank,
                       check_a_pipeline, check_another_launcher, check_a_rank_that_never_comes, check_another_configuration,
                       check_another_build, check_a_read_only_directory, check_a_full_disk, check_a_directory_that_is_not_shared,
-                      check_two_jobs_in_one_directory, check_missing_data, check_metrics_that_cannot_be_written, check_pipes,
+                      check_two_jobs_in_one_directory, check_missing_data, check_metrics_that_cannot_be_written, check_what_is_left_unused, check_pipes,
                       check_checkpoints_that_do_not_fit, check_too_little_memory, check_no_device):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue

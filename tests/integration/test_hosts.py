@@ -93,8 +93,8 @@ def check_losses_are_those_of_one_host(hosts):
     hosts.shape(*USUAL)
 
 
-def doctor(hosts, *arguments, code=0, prefix=()):
-    text = end(start(hosts.mpirun(len(hosts.names), *prefix, BIN / "tfm-doctor", "--json", *arguments)), code)
+def doctor(hosts, *arguments, code=0, prefix=(), ranks=None):
+    text = end(start(hosts.mpirun(ranks or len(hosts.names), *prefix, BIN / "tfm-doctor", "--json", *arguments)), code)
     return json.loads(text[text.index("{\n"):text.rindex("\n}") + 2])
 
 
@@ -123,6 +123,14 @@ def check_the_doctor(hosts):
     pairs = [(a, b) for a in range(len(hosts.names)) for b in range(a + 1, len(hosts.names))]
     assert [(link["from"], link["to"]) for link in report["links"]] == pairs, report["links"]
     assert all(link["bytes_per_second"] > 2e7 for link in report["links"]), report["links"]
+    # Whose group spans hosts, and hosts with unlike numbers of ranks, are said; a group on one host and like hosts, above, are not.
+    if len(hosts.names) == 2 and hosts.slots == 2:
+        for keys, spans in ((["parallel.tensor=4"], True), (["parallel.tensor=2"], False)):
+            report = doctor(hosts, "cfg.yaml", *keys, *expected, code=None, ranks=4)
+            assert spans == any(f["check"] == "axes" and "tensor groups span nodes" in f["text"] for f in report["findings"]), (keys, report["findings"])
+            assert not any("different numbers of ranks" in f["text"] for f in report["findings"]), report["findings"]
+        report = doctor(hosts, *expected, code=None, ranks=3)
+        assert any(f["severity"] == "warning" and "different numbers of ranks" in f["text"] and "slots=" in f["remedy"] for f in report["findings"]), report
     if hosts.shape(*NARROW):
         report = doctor(hosts, *expected, code=4)
         finds(report, "links", "rank 0 on tfm-host-1 and rank 1 on tfm-host-2", "expected at least 0.020 GB/s", "btl_tcp_if_include")
@@ -138,7 +146,7 @@ def check_the_doctor(hosts):
         /* Once: other threads ask for the time while MPI_Init changes the environment. */
         __attribute__((constructor)) static void read_rank(void) {
           const char* rank = getenv("OMPI_COMM_WORLD_RANK");
-          ahead = rank && atoi(rank) == 1 ? 90 : 0;
+          ahead = rank && atoi(rank) == 1 ? atoi(getenv("CLOCK_AHEAD")) : 0;
         }
         int clock_gettime(clockid_t id, struct timespec* t) {
           const int failed = syscall(SYS_clock_gettime, id, t);
@@ -146,10 +154,11 @@ def check_the_doctor(hosts):
           return failed;
         }""")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", "clock.so", "clock.c"], check=True)
-    report = doctor(hosts, *expected, code=4, prefix=("env", f"LD_PRELOAD={pathlib.Path('clock.so').resolve()}"))
-    finds(report, "clocks", "the clock of tfm-host-2 is +", "chrony")
-    ahead = next(float(n) for f in report["findings"] for n in re.findall(r"tfm-host-2 is \+([0-9.]+) s", f["text"]))
-    assert abs(ahead - 90) < 0.5, report
+    for ahead in (90, -90):
+        report = doctor(hosts, *expected, code=4, prefix=("env", f"LD_PRELOAD={pathlib.Path('clock.so').resolve()}", f"CLOCK_AHEAD={ahead}"))
+        finds(report, "clocks", f"the clock of tfm-host-2 is {ahead:+d}"[:-1], "chrony")
+        found = next(float(n) for f in report["findings"] for n in re.findall(r"tfm-host-2 is ([-+][0-9.]+) s", f["text"]))
+        assert abs(found - ahead) < 0.5, report
 
 
 def check_a_host_that_is_cut_off(hosts):
