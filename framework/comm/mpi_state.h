@@ -78,6 +78,9 @@ struct MpiSession::State {
     TFM_CHECK(!started, "one MpiSession per process");
     // Open MPI polls in blocking calls; this makes it yield between polls.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
+    // Windows are memory of one node alone, which this component cannot share; in Open MPI 5 it
+    // says so as an error.
+    setenv("OMPI_MCA_osc", "^ucx", /*overwrite=*/0);
     // Streams beyond the GPU's queues, 8 unless this says more, wait for each other: a receive
     // could wait for a send that needs the other rank's receive (see nccl.h). The driver reads it
     // at the first CUDA call, which may be MPI's.
