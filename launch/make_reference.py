@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes man pages and shell completion from what the programs say of themselves: --help, --version, and the keys of a configuration.
+"""Writes man pages and shell completion from what the programs say of themselves: --help, --version, and the keys of a configuration; and
+from README.md, which has examples.
 
 usage: make_reference.py BIN_FOLDER OUT_FOLDER    writes OUT_FOLDER/man/man{1,5}/* and OUT_FOLDER/bash-completion/completions/*
 """
@@ -55,6 +56,15 @@ def purpose(program):
     return re.match(r"\s*[\w-]+: (.*?)\.?$", comment)[1]
 
 
+def examples_of(program):
+    """(command, what it does) of the lines of README.md's section on programs."""
+    block = re.search(r"^## Programs\n+```sh\n(.*?)^```", (SOURCES.parent / "README.md").read_text(), re.DOTALL | re.MULTILINE)[1]
+    for line in block.splitlines():
+        command, _, comment = line.partition(" # ")
+        if re.match(rf"(mpirun \S+ \d+ )?{program} ", command):
+            yield command.strip(), comment.strip()
+
+
 def man_of_program(program, help_, version, others):
     """Usage lines become the synopsis, lines that begin with an option its description. Of a program with several usages each is explained
     apart: under a heading of its own, or where they are one list as an option is."""
@@ -84,6 +94,9 @@ def man_of_program(program, help_, version, others):
         else:
             page += f".PP\n{roff(line.strip())}\n"
             tagged, paragraph = False, True
+    page += ".SH EXAMPLES\n"
+    for command, comment in examples_of(program):
+        page += f".TP\n.B {roff(command)}\n{roff(comment[:1].upper() + comment[1:])}\n" if comment else f".PP\n.B {roff(command)}\n"
     page = re.sub(r"^(\.S[HS] .*\n)\.PP\n", r"\1", page, flags=re.MULTILINE)
     see = ", ".join(f".BR {roff(o)} (1)" for o in others if o != program).split(", ")
     return page + ".SH SEE ALSO\n" + " ,\n".join(see) + " ,\n.BR tfm\\-configuration (5)\n"
@@ -126,7 +139,7 @@ _tfm_files() {{
 
 _tfm() {{
   # Not COMP_WORDS, which `=` and `:` split. A space in quotes or after a backslash is part of a word.
-  local line=${{COMP_LINE:0:COMP_POINT}} program=${{COMP_WORDS[0]##*/}} word key
+  local line=${{COMP_LINE:0:COMP_POINT}} program=${{1##*/}} word key
   local part=$'([^[:space:]"\'\\\\]|\\\\.|"[^"]*("|$)|\'[^\']*(\'|$))'
   COMPREPLY=()
   [[ $line =~ ^($part*[[:space:]]+)*($part*)$ ]] || return 0
@@ -149,8 +162,21 @@ _tfm() {{
     fi
   fi
 }}
+# Behind a launcher: `mpirun -np 2 tfm-train `.
+_tfm_launched() {{
+  local line=${{COMP_LINE:0:COMP_POINT}}
+  COMPREPLY=()
+  [[ $line =~ [[:space:]]([^[:space:]]*/)?({alternatives})[[:space:]] ]] || return 0
+  compopt -o filenames 2>/dev/null
+  _tfm "${{BASH_REMATCH[2]}}"
+}}
 complete -o filenames -F _tfm {programs}
+for _tfm_launcher in {launchers}; do
+  complete -p "$_tfm_launcher" &>/dev/null || complete -o bashdefault -o default -F _tfm_launched "$_tfm_launcher"
+done
+unset _tfm_launcher
 """
+LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
 
 def options_of(help_):
@@ -165,8 +191,8 @@ def completion(helps, schema):
 
     options = [(p, " ".join(subcommands(h) + options_of(h))) for p, h in helps.items()]
     keys = [(k, " ".join(words(c))) for k, c in flatten(schema) if "properties" not in c]
-    return COMPLETION.format(options=quoted(options), keys=quoted(keys), programs=" ".join(helps),
-                             takes_keys=" ".join(p for p, h in helps.items() if "section.key=value" in h))
+    return COMPLETION.format(options=quoted(options), keys=quoted(keys), programs=" ".join(helps), alternatives="|".join(helps),
+                             launchers=" ".join(LAUNCHERS), takes_keys=" ".join(p for p, h in helps.items() if "section.key=value" in h))
 
 
 def main():
@@ -179,6 +205,7 @@ def main():
         (out / folder).mkdir(parents=True, exist_ok=True)
     for name, help_ in helps.items():
         (out / f"man/man1/{name}.1").write_text(man_of_program(name, help_, version, names))
+    for name in (*helps, *LAUNCHERS[:2]):  # a Slurm has a completion of its own
         (out / "bash-completion/completions" / name).write_text(completion(helps, schema))
     (out / "man/man5/tfm-configuration.5").write_text(man_of_configuration(schema, version))
 

@@ -10,12 +10,17 @@ install(TARGETS ${libraries} tfm_options EXPORT tfm COMPONENT development
 foreach(level ${TFM_LEVELS})
   install(TARGETS tfm_kernels_${level} LIBRARY DESTINATION ${TFM_INSTALL_KERNELS}/glibc-hwcaps/${level} COMPONENT programs)
 endforeach()
-install(DIRECTORY configs/ DESTINATION ${share} COMPONENT programs)
+# Examples run in a copy of ${share}, which has the source tree's folders.
+install(DIRECTORY configs docs DESTINATION ${share} COMPONENT programs)
+install(FILES README.md CHANGELOG.md DESTINATION ${share} COMPONENT programs)
 install(PROGRAMS launch/recipes/mpich.sh launch/recipes/openmpi.sh launch/recipes/slurm.sbatch
         DESTINATION ${share}/launch/recipes COMPONENT programs)
 install(FILES launch/recipes/hostfile launch/recipes/kubernetes.yaml DESTINATION ${share}/launch/recipes COMPONENT programs)
-install(PROGRAMS launch/supervise.sh DESTINATION ${share}/launch COMPONENT programs)
+install(PROGRAMS launch/supervise.sh launch/quickstart.sh DESTINATION ${share}/launch COMPONENT programs)
+install(DIRECTORY launch/quickstart DESTINATION ${share}/launch USE_SOURCE_PERMISSIONS COMPONENT programs)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/tfm RENAME copyright COMPONENT programs)
+install(CODE "file(CREATE_LINK ../../tfm \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/doc/tfm/examples\" SYMBOLIC)"
+        COMPONENT programs)
 # Man pages and shell completion say what the programs say of themselves.
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND)
@@ -41,6 +46,7 @@ install(FILES framework/cmake/dependencies.cmake ${CMAKE_BINARY_DIR}/tfmConfig.c
 
 # cpack: a Debian package of the programs, which depends on the libraries that they are linked with.
 set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR})  # and not where cpack is called
 set(CPACK_PACKAGE_CONTACT "The tfm authors")
 set(CPACK_PACKAGE_DESCRIPTION "Decoders, encoders and encoder-decoders on many GPUs or CPUs with MPI and NCCL, from the command line,
 with the same result on every parallel layout. This package has the programs; start them by mpirun.")

@@ -4,13 +4,15 @@ option(TFM_TESTS "build the tests, which need GTest" OFF)
 # depend on it. Off for tools that want a command for each file.
 option(TFM_UNITY "compile several files at once in rooms that compute no numbers" ON)
 option(TFM_SANITIZE "address and undefined-behavior sanitizers" OFF)
+# Never because nvcc happens to be there: the programs would need CUDA's libraries wherever they run.
+option(TFM_CUDA "use the CUDA toolkit, for GPUs" OFF)
 find_program(TFM_NVCC nvcc HINTS /usr/local/cuda/bin)
-if(TFM_NVCC)
-  set(cuda_default ON)
-else()
-  set(cuda_default OFF)
+if(TFM_CUDA AND NOT TFM_NVCC)
+  message(FATAL_ERROR "TFM_CUDA is ON, and there is no nvcc on the PATH or in /usr/local/cuda/bin; install the CUDA toolkit, "
+                      "or give its place by -DTFM_NVCC=FILE")
+elseif(TFM_NVCC AND NOT TFM_CUDA)
+  message(STATUS "CUDA: not used; -DTFM_CUDA=ON builds for GPUs with ${TFM_NVCC}")
 endif()
-option(TFM_CUDA "use the CUDA toolkit" ${cuda_default})
 
 # Empty: programs run on every processor of their kind; of the kernels for CPUs there is a library for each level below, of which
 # the dynamic loader takes the best one that the processor has (glibc-hwcaps). A level's name is its -march.

@@ -111,6 +111,8 @@ class System:
     def quick_start(self, programs, **options):
         """Trains on two ranks; it fails where the model does not read dates. How well it does."""
         text = self.run("launch/quickstart.sh 2>&1", **{"BIN": programs, **options})
+        if complaints := re.findall(r".*\b[Ee]rror\b.*", text):
+            raise AssertionError("printed, though nothing is wrong: " + complaints[0])
         return re.findall(r"exact match .*", text)[-1]
 
 
@@ -186,9 +188,11 @@ def deb(args):
         system.run("apt-get update -qq")
         system.run(f"apt-get install -y -qq /tmp/{file.name}")
         programs = system.run("ls /usr/bin/tfm-*").split()
-        system.run(" && ".join(f"test -s /usr/share/{f}" for f in ["tfm/tfm.schema.json", "tfm/tiny_decoder.yaml", "doc/tfm/copyright",
+        system.run(" && ".join(f"test -s /usr/share/{f}" for f in ["tfm/configs/tfm.schema.json", "tfm/configs/tiny_decoder.yaml", "doc/tfm/examples/README.md", "tfm/docs/install.md", "doc/tfm/copyright",
                    "tfm/launch/recipes/openmpi.sh", "man/man5/tfm-configuration.5"]
                    + [f"{place}" for p in programs for place in (f"man/man1/{p[9:]}.1", f"bash-completion/completions/{p[9:]}")]))
+        system.run("cp -r /usr/share/tfm /tmp/copy; cd /tmp/copy; OMP_NUM_THREADS=1 tfm-train configs/tiny_decoder.yaml train.steps=2")
+        system.home = "/tmp/copy"
         done = system.quick_start("/usr/bin")
         system.run("apt-get purge -y -qq tfm; ! ls -d /usr/bin/tfm-* /usr/lib/tfm /usr/share/tfm 2>/dev/null")
         return f"{file.name} {file.stat().st_size / 2**20:.1f} MiB, {len(programs)} programs, {done}; depends: " \

@@ -42,7 +42,7 @@ SKIPPED = {
     "cmake --preset release && cmake --build --preset release": "compiles all; tests/install/clean_roots.py calls it with the preset cpu",
     "cmake --install build/release --prefix /opt/tfm --component programs": "test_package.py calls it with a folder of its own",
     "cpack --config build/release/CPackConfig.cmake": "tests/install/clean_roots.py calls it",
-    "apt-get install ./tfm_0.1.0_amd64.deb": "installs; tests/install/clean_roots.py calls it in a bare system",
+    "apt-get install ./build/release/tfm_0.1.0_amd64.deb": "installs; tests/install/clean_roots.py calls it in a bare system",
     "launch/package.py tarball build/release": "needs patchelf and PyPI; tests/install/clean_roots.py calls it",
     "tar -xf tfm-0.1.0-x86_64.tar.gz": "tests/install/clean_roots.py unpacks one that it has made",
     "tfm-0.1.0-x86_64/bin/mpirun -np 2 tfm-0.1.0-x86_64/bin/tfm-train cfg.yaml": "tests/install/clean_roots.py trains from it",

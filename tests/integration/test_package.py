@@ -1,8 +1,10 @@
 """find_package(tfm) works from an install tree: installs the build, builds tests/package against it and runs it. What is packed may be read
 by all, and is whole."""
+import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -23,13 +25,26 @@ with tempfile.TemporaryDirectory() as folder:
     run(f"{folder}/installed/bin/tfm-train", "--version")
     programs = sorted(p.name for p in pathlib.Path(f"{folder}/installed/bin").glob("tfm-*"))
     share = pathlib.Path(f"{folder}/installed/share")
-    for file in ["tfm/tfm.schema.json", "man/man5/tfm-configuration.5", *(f"man/man1/{p}.1" for p in programs),
+    for file in ["tfm/configs/tfm.schema.json", "man/man5/tfm-configuration.5", *(f"man/man1/{p}.1" for p in programs),
                  *(f"bash-completion/completions/{p}" for p in programs)]:
         assert (share / file).stat().st_size > 0, file
     for file in ("supervise.sh", "recipes/openmpi.sh", "recipes/mpich.sh", "recipes/slurm.sbatch"):
         assert os.access(share / "tfm/launch" / file, os.X_OK), file
+    # Examples run in a copy of it, without the source tree.
+    shutil.copytree(share / "tfm", f"{folder}/examples")
+    subprocess.run([f"{folder}/installed/bin/tfm-train", "configs/tiny_decoder.yaml", "--check"], cwd=f"{folder}/examples", check=True)
+    for file in ("launch/quickstart.sh", "launch/quickstart/make_data.awk", "docs/install.md", "CHANGELOG.md"):
+        assert (share / "doc/tfm/examples" / file).is_file(), file
     for file in ("recipes/hostfile", "recipes/kubernetes.yaml"):
         assert (share / "tfm/launch" / file).is_file(), file
+
+# A package, and what cpack makes on the way, lies in the build, wherever it is called.
+assert f'set(CPACK_PACKAGE_DIRECTORY "{build}")' in (build / "CPackConfig.cmake").read_text()
+
+# No build uses CUDA unasked.
+for preset in json.loads((root / "CMakePresets.json").read_text())["configurePresets"]:
+    assert preset["name"] in ("base", "cuda") or preset["cacheVariables"]["TFM_CUDA"] == "OFF", preset
+assert re.search(r'^option\(TFM_CUDA ".*" OFF\)$', (root / "framework/cmake/options.cmake").read_text(), re.MULTILINE)
 
 # Folders of the source and of the build may have spaces.
 for argument in (root / "launch/make_reference.py", build / "bin", build / "share"):

@@ -181,7 +181,8 @@ def complete(script, line):
     words = line.split(" ")
     code = f"""set -u; source {script}
       COMP_LINE={json.dumps(line)}; COMP_POINT=${{#COMP_LINE}}; COMP_WORDS=({' '.join(map(json.dumps, words))}); COMP_CWORD={len(words) - 1}
-      _tfm; printf '%s\\n' "${{COMPREPLY[@]}}" """
+      given=($(complete -p "${{COMP_WORDS[0]##*/}}")); [[ "${{given[*]}}" =~ -F\\ ([a-z_]+) ]]
+      ${{BASH_REMATCH[1]}} "${{COMP_WORDS[0]}}"; printf '%s\\n' "${{COMPREPLY[@]}}" """
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
     assert not done.stderr, done.stderr
     return done.stdout.split("\n")[:-1] if done.stdout.strip() else []
@@ -197,6 +198,8 @@ def check_completion(made):
                            ("mpirun_tfm/tfm-train cfg.yaml model.bias=", ["true", "false"]), ("tfm-train cfg.yaml --du", ["--dump-config"]),
                            ("tfm-generate ck --top", ["--top-k", "--top-p"]), ("tfm-data pre", ["prepare"]), ("tfm-data --vo", ["--vocab-size"]),
                            ("tfm-convert ex", ["export"]), ("tfm-bench coll", ["collectives"]), ("tfm-data optimizer.l", []),
+                           ("mpirun -np 2 --bind-to none tfm-train cfg.yaml optimizer.l", ["optimizer.lr="]), ("srun -n 2 bin/tfm-train --du", ["--dump-config"]),
+                           ("mpiexec -n 2 tfm-generate ck --top", ["--top-k", "--top-p"]), ("mpirun -np 2 other --du", []),
                            ("tfm-eval ck parallel.tens", ["parallel.tensor="]), ("tfm-train cfg.yaml eval.metrics=b", ["bleu"])):
         assert complete(script, line) == expected, (line, complete(script, line))
     with tempfile.TemporaryDirectory() as folder:
@@ -217,6 +220,7 @@ def check_man_pages(made):
         text = page.read_text()
         assert text.startswith(f".TH {page.stem.upper()} ".replace("-", "\\-")), page
         if page.suffix == ".1":
+            assert re.search(rf"^\.SH EXAMPLES\n(\.TP\n)?\.B .*{page.stem} ".replace("-", r"\\-"), text, re.MULTILINE), page
             for option in set(re.findall(r"(?<![\w-])--[a-z][\w-]*", output(BIN / page.stem, "--help"))):
                 assert option.replace("-", "\\-") in text, (page, option)
         if shutil.which("mandoc"):
