@@ -93,7 +93,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
     if (const Layout* layout = layout_of(spec)) return layout->read(spec);
     const bool has_vocab = fs::exists(path / "vocab.json", ignored);
     throw Error(ExitCode::input, "tokenizer " + spec + ": the directory has no " +
-                                     (has_vocab ? "merges.txt" : "tokenizer.json") + use);
+                                     (has_vocab ? "merges.txt" : "tokenizer.json or vocab.json") +
+                                     use);
   }
   if (!fs::exists(path, ignored))
     throw Error(ExitCode::input, "tokenizer " + spec + ": no such file or directory" + use);

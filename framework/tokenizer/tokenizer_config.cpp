@@ -96,6 +96,14 @@ Settings change_components(const std::string& folder, const io::JsonNode& config
   set("pre_tokenizer", "ByteLevel", "add_prefix_space", "add_prefix_space", false,
       is_one_of(name, {"GPT2", "Roberta", "Bart", "CodeGen", "GPTNeoX"}),
       name == "TokenizersBackend");
+  const auto puts_space = [&tree](const char* member, const char* component) {
+    const auto part = tree.find(member);
+    return part != tree.end() && part->dump().find(component) != std::string::npos;
+  };
+  if (name == "Llama" && !config.flag("add_prefix_space", true) &&
+      (puts_space("normalizer", R"("Prepend")") || puts_space("pre_tokenizer", R"("always")") ||
+       puts_space("pre_tokenizer", R"("first")")))
+    differences.push_back("add_prefix_space false");
   return differences;
 }
 

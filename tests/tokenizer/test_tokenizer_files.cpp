@@ -304,10 +304,12 @@ TEST(LoadTokenizer, WarnsOnceOfWhatTransformersOrTheLibraryDoOtherwise) {
     EXPECT_EQ(std::ranges::count(warning, '\n'), 1) << warning;
   };
   const std::string tokenizer_class = "tokenizer_class";
-  expect_parts(warning_of("llama2.json", {{tokenizer_class, "LlamaTokenizer"},
-                                          {"add_bos_token", false},
-                                          {"add_eos_token", true}}),
-               {"tokenizer.json: ", "add_bos_token false", "add_eos_token true"});
+  expect_parts(
+      warning_of("llama2.json", {{tokenizer_class, "LlamaTokenizer"},
+                                 {"add_bos_token", false},
+                                 {"add_prefix_space", false},
+                                 {"add_eos_token", true}}),
+      {"tokenizer.json: ", "add_prefix_space false", "add_bos_token false", "add_eos_token true"});
   expect_parts(warning_of("gpt2.json", {{tokenizer_class, "PreTrainedTokenizerFast"},
                                         {"add_prefix_space", true}}),
                {"add_prefix_space true"});
@@ -321,7 +323,7 @@ TEST(LoadTokenizer, WarnsOnceOfWhatTransformersOrTheLibraryDoOtherwise) {
                                     {"special", false}});
   };
   expect_parts(warning_of("bert.json", Json::object(), add_invisible),
-               {"\\xE2\\x80\\x8B", "matches nothing"});
+               {"\\xe2\\x80\\x8b", "matches nothing"});
   // As published.
   EXPECT_EQ(warning_of("llama2.json", {{tokenizer_class, "LlamaTokenizer"},
                                        {"add_bos_token", true},
