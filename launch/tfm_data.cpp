@@ -25,10 +25,13 @@ using launch::Arguments, launch::OptionSpec;
 
 constexpr const char* kHelp = R"(usage: tfm-data COMMAND [OPTIONS]
 
-  prepare --input FILE... --tokenizer T --output OUT.bin [--format llmc|megatron] [--append-eod] [--field NAME]
-      Tokenizes text into a token file: llm.c's OUT.bin or Megatron's OUT.bin and OUT.idx. A .jsonl file holds one
-      document per line, in the string field NAME (default: text); any other file is one document. Files may be
-      compressed with gzip or Zstandard. --append-eod appends an end-of-document id (bytes: 257) to every document.
+  prepare --input FILE... --tokenizer T --output OUT.bin [--format llmc|megatron] [--append-eod]
+          [--add-begin | --no-add-begin] [--field NAME]
+      Tokenizes text into a token file: llm.c's OUT.bin or Megatron's OUT.bin and OUT.idx. JSON lines (.jsonl, .ndjson
+      and the like) hold one document per line, in the string field NAME (default: text); any other file is one
+      document. Files may be compressed with gzip or Zstandard. --append-eod appends an end-of-document id
+      (bytes: 257) to every document, --add-begin puts a begin-of-text id (bytes: 256) before it; without either
+      option that is done where the tokenizer puts such an id before a text.
       OUT.bin.json names the tokenizer, which training and verify compare with theirs.
   encode --tokenizer T [--special-tokens]
       Prints the ids of each line of standard input; --special-tokens also prints the special tokens that the
@@ -123,6 +126,10 @@ void prepare(const Arguments& a) {
   data::PrepareOptions options{a.all("--input"), required(a, "--tokenizer"), output};
   options.format = *known;
   options.append_eod = a.has("--append-eod");
+  if (a.has("--add-begin") && a.has("--no-add-begin"))
+    usage("--add-begin and --no-add-begin are both given; expected one");
+  if (a.has("--add-begin")) options.add_begin = config::AddBegin::on;
+  if (a.has("--no-add-begin")) options.add_begin = config::AddBegin::off;
   options.field = a.get("--field", options.field);
   const data::Prepared result = data::prepare_tokens(options);
   std::cout << options.output << ": " << result.tokens << " tokens, " << result.documents
@@ -229,7 +236,14 @@ int run(int argc, char** argv) {
       tokenizer{"--tokenizer"}, field{"--field"};
   const Command all[] = {
       {"prepare",
-       {input, tokenizer, output, {"--format"}, field, {"--append-eod", false}},
+       {input,
+        tokenizer,
+        output,
+        {"--format"},
+        field,
+        {"--append-eod", false},
+        {"--add-begin", false},
+        {"--no-add-begin", false}},
        0,
        prepare},
       {"encode", {tokenizer, {"--special-tokens", false}}, 0, encode},

@@ -211,7 +211,9 @@ int run(int argc, char** argv) {
     only_for(args, "encoder_decoder", {"--beam", "--length-penalty"});
   if (args.has("--tokenizer")) config.data.tokenizer = args.get("--tokenizer");
   const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer_or_bytes());
-  const inference::TextFormat format = inference::text_format(dir, *tokenizer);
+  inference::TextFormat format = inference::text_format(dir, *tokenizer);
+  if (config.data.train.type == config::SourceType::text)
+    format.begin = data::document_begin(config.data.add_begin, *tokenizer, "data.tokenizer");
   if (rank_of_launch() == 0) {
     if (const std::string text = data::unused_ids(config, *tokenizer); !text.empty())
       std::fprintf(stderr, "warning: %s\n", text.c_str());

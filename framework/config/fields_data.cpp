@@ -138,6 +138,10 @@ void describe(DataConfig& d, FieldVisitor& v) {
               "`bytes` did not make has to name theirs"),
           "auto"),
       d.tokenizer);
+  v.value(option("add_begin",
+                 "type text: put the tokenizer's begin-of-text id before each document, in "
+                 "training and evaluation; auto: where the tokenizer puts one before a text"),
+          d.add_begin);
 }
 
 }  // namespace tfm::config

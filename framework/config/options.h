@@ -36,6 +36,7 @@ enum class SmoothingDenominator : std::uint8_t { vocabulary, others };
 enum class SourceType : std::uint8_t { unset, tokens, text, pairs, mlm, span_corruption };
 enum class Metric : std::uint8_t { loss, perplexity, accuracy, bleu, chrf };
 enum class Documents : std::uint8_t { joined, separate };
+enum class AddBegin : std::uint8_t { automatic, on, off };
 
 template <std::size_t N>
 using Words = std::array<std::string_view, N>;
@@ -76,6 +77,7 @@ constexpr Words<6> words(SourceType) {
 }
 constexpr Words<5> words(Metric) { return {"loss", "perplexity", "accuracy", "bleu", "chrf"}; }
 constexpr Words<2> words(Documents) { return {"joined", "separate"}; }
+constexpr Words<3> words(AddBegin) { return {"auto", "true", "false"}; }
 
 // The word of a value; "" for the value of a key that is not set.
 template <class E>

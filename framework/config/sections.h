@@ -123,6 +123,7 @@ struct DataConfig {
   std::string tokenizer;  // empty: auto
   // The one to load where none is named.
   std::string tokenizer_or_bytes() const { return tokenizer.empty() ? "bytes" : tokenizer; }
+  AddBegin add_begin = AddBegin::automatic;
   bool operator==(const DataConfig&) const = default;
 };
 struct StopConfig {

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/task.h"
 #include "data/encode_file.h"
+#include "data/special_ids.h"
 #include "data/token_origin.h"
 #include "io/file.h"
 #include "tokenizer/tokenizer.h"
@@ -23,18 +24,24 @@ Prepared prepare_tokens(const PrepareOptions& options) {
                                        "<|end_of_text|>, </s>, [SEP] or <eos>");
     vocab_size = std::max<std::int64_t>(vocab_size, *end + 1);
   }
+  const auto begin =
+      document_begin(options.add_begin, *tokenizer, "--add-begin: tokenizer " + options.tokenizer);
+  if (begin) vocab_size = std::max<std::int64_t>(vocab_size, *begin + 1);
   const auto writer = make_token_writer(options.format, options.output, vocab_size);
   Prepared result;
+  bool first = true;
+  const auto append = [&](std::span<const std::int32_t> ids) {
+    writer->append(ids);
+    result.tokens += std::ssize(ids);
+  };
   for (const std::string& input : options.inputs)
     result.empty += encode_file(input, options.field, *tokenizer,
                                 [&](std::span<const std::int32_t> ids, bool last) {
-                                  writer->append(ids);
-                                  result.tokens += static_cast<std::int64_t>(ids.size());
+                                  if (first && begin) append({&*begin, 1});
+                                  append(ids);
+                                  first = last;
                                   if (!last) return;
-                                  if (end) {
-                                    writer->append({&*end, 1});
-                                    ++result.tokens;
-                                  }
+                                  if (end) append({&*end, 1});
                                   writer->end_document();
                                   ++result.documents;
                                 });

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "config/options.h"
 #include "data/token_file.h"
 
 namespace tfm::data {
@@ -14,6 +15,7 @@ struct PrepareOptions {
   TokenFormat format = TokenFormat::llmc;
   // Appends the tokenizer's document_end() to each document; Error(usage) if there is none.
   bool append_eod = false;
+  config::AddBegin add_begin = config::AddBegin::automatic;  // see document_begin()
   std::string field = "text";
 };
 struct Prepared {

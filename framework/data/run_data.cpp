@@ -184,6 +184,10 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
                     " of data.tokenizer " + config.data.tokenizer_or_bytes() +
                     " is outside model.vocab_size " + std::to_string(vocabulary) +
                     "; expected at least " + std::to_string(*end + 1) + ", or documents joined");
+  if (c.type == config::SourceType::text)
+    document_begin(
+        config.data.add_begin, tokenizer,
+        "data.add_begin is true, but data.tokenizer " + config.data.tokenizer_or_bytes());
   if (c.type == config::SourceType::mlm)
     MaskedLm::check_tokenizer(tokenizer, vocabulary, c.next_sentence);
   if (c.type == config::SourceType::span_corruption)
@@ -315,8 +319,10 @@ std::unique_ptr<Dataset> RunData::open(const config::Config& config, const confi
   const SpanLengths spans = spans_of(config, c);
   check_special_ids(config, c, *tokenizer);
   const DocumentEnds ends = document_ends(config, c, *tokenizer);
-  sources.push_back(
-      open_source(source_spec(c, ends.id), *tokenizer, sample_length(config, c, *tokenizer)));
+  SourceSpec spec = source_spec(c, ends.id);
+  if (c.type == config::SourceType::text)
+    spec.document_begin = document_begin(config.data.add_begin, *tokenizer, "data.tokenizer");
+  sources.push_back(open_source(spec, *tokenizer, sample_length(config, c, *tokenizer)));
   Source& source = *sources.back();
   source.check_ids(vocabulary);
   if (const std::string text = source.left_out(); !text.empty()) notes.push_back(key + text);
@@ -345,7 +351,8 @@ std::unique_ptr<Dataset> RunData::open(const config::Config& config, const confi
 }
 
 RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(config)) {
-  const auto& [train_source, validation_source, name] = config.data;
+  const config::SourceConfig& train_source = config.data.train;
+  const auto& validation_source = config.data.validation;
   if (const std::string text = unused_ids(config, *tokenizer);
       !text.empty() && !holds_tokens(train_source))
     notes.push_back(text);

@@ -18,12 +18,13 @@ constexpr std::int64_t kSearched = 1 << 20;  // first ids of a file, for one tha
 std::unique_ptr<TokenStream> encode_stream(const std::string& path, const SourceSpec& spec,
                                            const tokenizer::Tokenizer& tokenizer) {
   std::vector<std::int32_t> all;
-  std::optional<std::int32_t> end;
-  if (text::is_json_lines(path))
-    end = spec.document_end ? spec.document_end : tokenizer.end_of_document();
+  const DocumentIds around = document_ids(path, spec, tokenizer);
+  bool first = true;
   encode_file(path, spec.field, tokenizer, [&](std::span<const std::int32_t> ids, bool last) {
+    if (first && around.begin) all.push_back(*around.begin);
     all.insert(all.end(), ids.begin(), ids.end());
-    if (last && end) all.push_back(*end);
+    if (last && around.end) all.push_back(*around.end);
+    first = last;
   });
   return std::make_unique<MemoryTokens>(path, std::move(all));
 }
@@ -57,6 +58,14 @@ std::vector<std::int32_t> shares_of(const std::vector<double>& weights) {
 }
 
 }  // namespace
+
+DocumentIds document_ids(const std::string& path, const SourceSpec& spec,
+                         const tokenizer::Tokenizer& tokenizer) {
+  DocumentIds ids{.begin = spec.document_begin, .end = {}};
+  if (text::is_json_lines(path))
+    ids.end = spec.document_end ? spec.document_end : tokenizer.end_of_document();
+  return ids;
+}
 
 SampleCount count_samples(std::int64_t tokens, std::int64_t seq_len) {
   const std::int64_t samples = std::max<std::int64_t>(tokens - 1, 0) / seq_len;

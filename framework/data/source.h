@@ -27,7 +27,15 @@ struct SourceSpec {
   bool shuffle = false;        // for Sampler
   // Id after each .jsonl document; nullopt: the tokenizer's end_of_document(), if any.
   std::optional<std::int32_t> document_end;
+  std::optional<std::int32_t> document_begin;  // before each document of a text
 };
+
+// The ids around each document of a text file.
+struct DocumentIds {
+  std::optional<std::int32_t> begin, end;
+};
+DocumentIds document_ids(const std::string& path, const SourceSpec& spec,
+                         const tokenizer::Tokenizer& tokenizer);
 
 struct SampleCount {
   std::int64_t samples = 0, left_out = 0;  // left_out: tokens that make no whole sample
@@ -90,7 +98,7 @@ class Source {
 };
 
 // Type tokens: maps the files. Type text: encodes them with the tokenizer into memory; each
-// document of a .jsonl file is followed by the id that ends documents, if any. Error(usage) for
+// document stands between its document_ids(). Error(usage) for
 // another type, Error(input) for what cannot be read.
 std::unique_ptr<Source> open_source(const SourceSpec& spec, const tokenizer::Tokenizer& tokenizer,
                                     std::int64_t seq_len);

@@ -20,6 +20,20 @@ SentenceIds sentence_ids(const tokenizer::Tokenizer& tokenizer, std::int64_t giv
   return {given >= 0 ? static_cast<std::int32_t>(given) : *begin, *end};
 }
 
+std::optional<std::int32_t> document_begin(config::AddBegin add,
+                                           const tokenizer::Tokenizer& tokenizer,
+                                           const std::string& where) {
+  if (add == config::AddBegin::off) return std::nullopt;
+  const auto asked = tokenizer.begin_of_text();
+  if (asked || add == config::AddBegin::automatic) return asked;
+  const auto begin = tokenizer.special_ids().begin;
+  if (!begin)
+    throw Error(ExitCode::usage, where +
+                                     " has no begin-of-text id; expected a vocabulary with <s>, "
+                                     "<|begin_of_text|>, <|endoftext|> or <bos>");
+  return begin;
+}
+
 void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where) {
   if (id >= vocab_size)
     throw Error(ExitCode::input, where + " gives id " + std::to_string(id) +

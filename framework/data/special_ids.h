@@ -1,7 +1,9 @@
 #pragma once
 // The special ids that objectives need from a tokenizer, and whether the model knows them.
+#include <optional>
 #include <string>
 
+#include "config/options.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tfm::data {
@@ -14,6 +16,12 @@ struct SentenceIds {
   std::int32_t begin = 0, end = 0;
 };
 SentenceIds sentence_ids(const tokenizer::Tokenizer& tokenizer, std::int64_t begin = -1);
+
+// The id before each document of a text, if any. Error(usage), which starts with `where`, if one is
+// asked for of a tokenizer that has none.
+std::optional<std::int32_t> document_begin(config::AddBegin add,
+                                           const tokenizer::Tokenizer& tokenizer,
+                                           const std::string& where);
 
 // Error(input), which starts with `where`, unless id < vocab_size.
 void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where);

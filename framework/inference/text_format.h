@@ -12,6 +12,8 @@ struct TextFormat {
   // Whether the tokenizer's special tokens enclose a text: true for models from Hugging Face, false
   // for those trained here, on the tokens of texts alone.
   bool special_tokens = false;
+  // Otherwise, the id before each text that the model was trained on (data.add_begin).
+  std::optional<std::int32_t> begin = std::nullopt;
   // Begins a translation, by such a model's generation settings, of a model that begins targets
   // with model_start; -1: what begins targets.
   std::int64_t start_id = -1, model_start = -1;
@@ -23,7 +25,10 @@ struct TextFormat {
   std::vector<std::string> ignored = {};
   std::vector<std::int32_t> encode(const tokenizer::Tokenizer& tokenizer,
                                    std::string_view text) const {
-    return special_tokens ? tokenizer.encode_with_specials(text) : tokenizer.encode(text);
+    if (special_tokens) return tokenizer.encode_with_specials(text);
+    std::vector<std::int32_t> ids = tokenizer.encode(text);
+    if (begin) ids.insert(ids.begin(), *begin);
+    return ids;
   }
 };
 

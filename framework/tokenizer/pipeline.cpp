@@ -110,6 +110,12 @@ std::vector<std::int32_t> PipelineTokenizer::sentinel_ids() const {
   return sentinel_ids_by_name([this](const std::string& t) { return id_of(t); });
 }
 
+std::optional<std::int32_t> PipelineTokenizer::begin_of_text() const {
+  const auto& before = parts_.before;
+  return before.size() == 1 && before[0] != id_of("[CLS]") ? std::optional(before[0])
+                                                           : std::nullopt;
+}
+
 SpecialIds PipelineTokenizer::special_ids() const {
   SpecialIds ids = special_ids_by_name([this](const std::string& t) { return id_of(t); });
   if (parts_.unknown) ids.unknown = parts_.unknown;

@@ -63,6 +63,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::int64_t vocab_size() const override { return vocab_size_; }
   std::optional<std::int32_t> end_of_document() const override;
   SpecialIds special_ids() const override;
+  std::optional<std::int32_t> begin_of_text() const override;
   std::vector<std::int32_t> sentinel_ids() const override;
   std::size_t safe_cut(std::string_view text) const override;
 

@@ -35,6 +35,9 @@ class Tokenizer {
   virtual std::int64_t vocab_size() const = 0;    // largest id + 1
   virtual std::optional<std::int32_t> end_of_document() const = 0;
   virtual SpecialIds special_ids() const { return {}; }
+  // The id, if any, that encode_with_specials() puts before a text to say that it begins, as
+  // Llama's <s>; [CLS] is none.
+  virtual std::optional<std::int32_t> begin_of_text() const { return std::nullopt; }
   // The id that ends a document where one is needed; of `bytes`, too.
   std::optional<std::int32_t> document_end() const {
     const auto end = end_of_document();

@@ -544,6 +544,17 @@ TEST(Prepare, MakesWhatTheTextSourceReads) {
   const data::TokenFile pair(folder / "m");
   EXPECT_EQ(pair.info().documents, 3);
   EXPECT_TRUE(all_of(pair) == want);
+  const std::string llama = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/llama2.json";
+  put(folder / "two.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+  for (const auto add : {config::AddBegin::automatic, config::AddBegin::off}) {
+    data::prepare_tokens({.inputs = {folder / "two.jsonl"},
+                          .tokenizer = llama,
+                          .output = folder / "l.bin",
+                          .add_begin = add});
+    const Ids got = all_of(data::TokenFile(folder / "l.bin"));
+    EXPECT_EQ(std::ranges::count(got, 1), add == config::AddBegin::off ? 0 : 2);
+    EXPECT_EQ(got[0] == 1, add != config::AddBegin::off);
+  }
   put(folder / "s.txt", "hi");
   options = {{folder / "s.txt"}, "bytes", folder / "b.bin"};
   options.append_eod = true;
@@ -551,7 +562,7 @@ TEST(Prepare, MakesWhatTheTextSourceReads) {
   EXPECT_EQ(all_of(data::TokenFile(folder / "b.bin")), (Ids{'h', 'i', 257}));
   options.inputs = {folder / "s.txt", folder / "missing.txt"};
   expect_error(ExitCode::input, {"missing.txt"}, [&] { data::prepare_tokens(options); });
-  EXPECT_EQ(folder.files(), 3u + 4 + 3);  // with what says whose ids they are; no temporary file
+  EXPECT_EQ(folder.files(), 4u + 5 + 4);  // inputs, ids, whose they are
   EXPECT_EQ(all_of(data::TokenFile(folder / "b.bin")).size(), 3u);
 }
 

@@ -8,6 +8,7 @@
 
 #include "data/masked_lm.h"
 #include "data/pairs.h"
+#include "data/prepare.h"
 #include "data/run_data.h"
 #include "data/span_corruption.h"
 #include "support/compressed.h"
@@ -371,6 +372,37 @@ TEST(TokenFiles, RememberTheTokenizerThatMadeThem) {
     std::filesystem::remove(folder / "a.idx");
     check(bert, "tokenizer: bytes");
   }
+}
+
+TEST(Documents, BeginWithTheIdThatTheTokenizerAsksFor) {
+  const TemporaryFolder folder;
+  const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  const std::string lines = put(folder / "a.jsonl", "{\"text\": \"the\"}\n{\"text\": \"data\"}\n");
+  const auto ids = [&](const std::string& tokenizer, const std::string& add_begin) {
+    const data::RunData run(
+        config::parse_config("model: {family: decoder, vocab_size: 1000, d_model: 8, n_layers: 1, "
+                             "n_heads: 1}\ntrain: {seq_len: 3, global_batch_size: 1}\n"
+                             "data: {train: {type: text, path: " +
+                                 lines + "}, tokenizer: " + tokenizer + add_begin + "}\n",
+                             "test", {}));
+    const Read r(*run.train, 0, 0, 1, {{Field::ids, 3}, {Field::labels, 3}});
+    Ids all{r[Field::ids][0]};
+    all.insert(all.end(), r[Field::labels].begin(), r[Field::labels].end());
+    return all;
+  };
+  const std::string llama = fixtures + "llama2.json";
+  const auto t = tokenizer::load_tokenizer(llama);
+  const Ids the = t->encode("the"), data = t->encode("data");
+  ASSERT_EQ(the.size(), 1u);
+  EXPECT_EQ(ids(llama, ""), (Ids{1, the[0], 2, 1}));
+  EXPECT_EQ(ids(llama, ", add_begin: true"), ids(llama, ""));
+  EXPECT_EQ(ids(llama, ", add_begin: false"), (Ids{the[0], 2, data[0], data[1]}));
+  EXPECT_EQ(ids("bytes", ""), (Ids{'t', 'h', 'e', 'd'}));
+  EXPECT_EQ(ids("bytes", ", add_begin: true"), (Ids{256, 't', 'h', 'e'}));
+  for (const char* none : {"bert.json", "t5.json", "gpt2.json"})
+    EXPECT_EQ(ids(fixtures + none, ""), ids(fixtures + none, ", add_begin: false")) << none;
+  expect_error(ExitCode::usage, {"begin-of-text", "letters.json"},
+               [&] { ids(fixtures + "letters.json", ", add_begin: true"); });
 }
 
 TEST(Documents, NeedAnEndInTheVocabularyWhereOneEndsThem) {
