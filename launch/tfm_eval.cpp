@@ -2,10 +2,13 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "data/run_data.h"
+#include "data/special_ids.h"
 #include "inference/evaluation.h"
 #include "inference/initial_weights.h"
+#include "inference/text_coverage.h"
 #include "inference/text_format.h"
 #include "launch/support/translation.h"
 #include "text/translation_scores.h"
@@ -19,7 +22,7 @@ constexpr const char* kHelp =
   MODEL_DIR          a checkpoint (step-00000500, best), a directory of checkpoints (uses the
                      latest), or a Hugging Face directory
 data (default: the run's validation data):
-  --text FILE        text or .jsonl
+  --text FILE        text or JSON lines
   --tokens FILE.bin  token file
   --source FILE --target FILE
                      parallel text for an encoder-decoder: line k translates line k
@@ -38,8 +41,10 @@ devices:
   device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
 Results: loss, the mean negative log-likelihood of the labels without label smoothing, and with
 next sentences the mean of theirs on top; perplexity, exp of the first of these; accuracy, the
-fraction of labels with the highest logit; tokens, the number of labels; bleu and chrf of the
-translations, with sacrebleu's defaults. The labels of a decoder are next tokens in windows of
+fraction of labels with the highest logit; tokens, the number of labels; of a text that a decoder
+predicts, bits_per_byte, and word_perplexity by words between white space; bleu and chrf of the
+translations, with sacrebleu's defaults. The first token of a text and the tokens after the last
+whole window are no labels, and their bytes and words do not count. The labels of a decoder are next tokens in windows of
 train.seq_len; of an encoder, masked tokens, the same in every run; of an encoder-decoder, the
 tokens of the target.
 )";
@@ -87,6 +92,23 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
   c.field = run.field;
   c.documents = run.documents, c.next_sentence = run.next_sentence;
   return c;
+}
+
+// Measures that models with other tokenizers share.
+void add_text_scores(const config::Config& config, const config::SourceConfig& source,
+                     const tokenizer::Tokenizer& tokenizer, const inference::Totals& totals,
+                     nlohmann::ordered_json& results) {
+  data::SourceSpec spec{.type = source.type, .paths = {}, .field = source.field};
+  for (const config::SourcePath& p : source.paths) spec.paths.push_back({p.path, p.weight});
+  if (source.documents == config::Documents::separate) spec.document_end = tokenizer.document_end();
+  spec.document_begin = data::document_begin(config.data.add_begin, tokenizer, "data.tokenizer");
+  const inference::TextCoverage text =
+      inference::text_coverage(spec, tokenizer, config.train.seq_len);
+  TFM_CHECK(text.labels == totals.labels[0], "the labels are not those of the text");
+  if (text.bytes > 0)
+    results["bits_per_byte"] = totals.loss[0] / std::numbers::ln2 / static_cast<double>(text.bytes);
+  if (text.words > 0)
+    results["word_perplexity"] = std::exp(totals.loss[0] / static_cast<double>(text.words));
 }
 
 void add_translation_scores(const launch::Arguments& args, inference::LoadedModel& model,
@@ -156,6 +178,8 @@ int run(int argc, char** argv) {
   if (!std::isfinite(totals.mean()))
     throw Error(ExitCode::numerical,
                 "the loss is not finite; the weights hold NaN or Inf, or overflow");
+  if (source.type == config::SourceType::text && !source.weighted)
+    add_text_scores(config, source, *data.tokenizer, totals, results);
   if (pairs) {
     const inference::TextFormat format = inference::text_format(dir, *data.tokenizer);
     if (rank_of_launch() == 0) launch::say_what_is_ignored(args, dir, format, true);
@@ -164,7 +188,7 @@ int run(int argc, char** argv) {
   results["tokens"] = totals.labels[0];
   if (model.rank_context.mesh.rank() != 0) return 0;
   for (const auto& [name, value] : results.items())
-    std::printf("%-12s%s\n", name.c_str(), value.dump().c_str());
+    std::printf("%-16s%s\n", name.c_str(), value.dump().c_str());
   if (args.has("--json")) launch::write_text(args.get("--json"), results.dump(2) + "\n");
   return 0;
 }

@@ -1,5 +1,6 @@
 """The programs as a user meets them: exit codes and messages for what is wrong, equality of layouts, resume, generation."""
 import json
+import math
 import os
 import pathlib
 import random
@@ -492,7 +493,12 @@ def check_early_stopping():
     assert 2 < best < 30 and end["step"] == best + 6 and end["reason"] == "no_improvement" and end["best_step"] == best, (losses, end)
     assert "early stop" in out and os.readlink("early/best") == f"step-{best:08}", out
     run(0, "tfm-eval", "early/best", "--json", "best.json")
-    assert abs(json.loads(pathlib.Path("best.json").read_text())["loss"] / losses[best] - 1) < 1e-4
+    best_scores = json.loads(pathlib.Path("best.json").read_text())
+    assert abs(best_scores["loss"] / losses[best] - 1) < 1e-4
+    nats, predicted = best_scores["loss"] * best_scores["tokens"], range(1, 1 + best_scores["tokens"])  # by `bytes`
+    words = sum(m.end() - 1 in predicted for m in re.finditer(r"\S+", pathlib.Path("noise.txt").read_text()))
+    assert abs(best_scores["bits_per_byte"] / (best_scores["loss"] / math.log(2)) - 1) < 1e-9, best_scores
+    assert abs(math.log(best_scores["word_perplexity"]) / (nats / words) - 1) < 1e-9, best_scores
     out = run(0, "tfm-eval", "early/best", "data.validation.path=gone.txt", code=3)
     assert "override 'data.validation.path=gone.txt': error: data.validation.path: gone.txt" in out, out
     pathlib.Path("noise.txt").rename("moved.txt")
