@@ -102,13 +102,14 @@ void add_text_scores(const config::Config& config, const config::SourceConfig& s
   for (const config::SourcePath& p : source.paths) spec.paths.push_back({p.path, p.weight});
   if (source.documents == config::Documents::separate) spec.document_end = tokenizer.document_end();
   spec.document_begin = data::document_begin(config.data.add_begin, tokenizer, "data.tokenizer");
-  const inference::TextCoverage text =
-      inference::text_coverage(spec, tokenizer, config.train.seq_len);
-  TFM_CHECK(text.labels == totals.labels[0], "the labels are not those of the text");
-  if (text.bytes > 0)
-    results["bits_per_byte"] = totals.loss[0] / std::numbers::ln2 / static_cast<double>(text.bytes);
-  if (text.words > 0)
-    results["word_perplexity"] = std::exp(totals.loss[0] / static_cast<double>(text.words));
+  const auto text = inference::text_coverage(spec, tokenizer, config.train.seq_len);
+  if (!text) return;
+  TFM_CHECK(text->labels == totals.labels[0], "the labels are not those of the text");
+  if (text->bytes > 0)
+    results["bits_per_byte"] =
+        totals.loss[0] / std::numbers::ln2 / static_cast<double>(text->bytes);
+  if (text->words > 0)
+    results["word_perplexity"] = std::exp(totals.loss[0] / static_cast<double>(text->words));
 }
 
 void add_translation_scores(const launch::Arguments& args, inference::LoadedModel& model,

@@ -1,6 +1,7 @@
 #include "inference/text_coverage.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "io/glob.h"
 #include "text/documents.h"
@@ -99,11 +100,13 @@ TextCoverage coverage_of(const std::string& path, const data::SourceSpec& source
 
 }  // namespace
 
-TextCoverage text_coverage(const data::SourceSpec& source, const tokenizer::Tokenizer& tokenizer,
-                           std::int64_t seq_len) {
+std::optional<TextCoverage> text_coverage(const data::SourceSpec& source,
+                                          const tokenizer::Tokenizer& tokenizer,
+                                          std::int64_t seq_len) {
   TextCoverage all;
   for (const auto& [path, weight] : source.paths)
     for (const std::string& file : io::expand_glob(path)) {
+      if (!std::filesystem::is_regular_file(file)) return std::nullopt;
       const TextCoverage one = coverage_of(file, source, tokenizer, seq_len);
       all.labels += one.labels, all.bytes += one.bytes, all.words += one.words;
     }

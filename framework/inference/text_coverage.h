@@ -1,5 +1,7 @@
 #pragma once
 // How much of a text an evaluation predicts, for measures that do not depend on the tokenizer.
+#include <optional>
+
 #include "data/source.h"
 
 namespace tfm::inference {
@@ -12,7 +14,9 @@ struct TextCoverage {
   std::int64_t bytes = 0;   // of the text, in JSON lines of the documents alone
   std::int64_t words = 0;   // separated by white space; a word counts where its last byte does
 };
-TextCoverage text_coverage(const data::SourceSpec& source, const tokenizer::Tokenizer& tokenizer,
-                           std::int64_t seq_len);
+// The files are read once more: nullopt if one is a pipe.
+std::optional<TextCoverage> text_coverage(const data::SourceSpec& source,
+                                          const tokenizer::Tokenizer& tokenizer,
+                                          std::int64_t seq_len);
 
 }  // namespace tfm::inference

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "inference/text_coverage.h"
 #include "support/data_files.h"
@@ -13,11 +14,12 @@ data::SourceSpec text_of(const std::string& path) {
   return {.type = config::SourceType::text, .paths = {{path}}};
 }
 
-void expect_coverage(const inference::TextCoverage& c, std::int64_t labels, std::int64_t bytes,
-                     std::int64_t words) {
-  EXPECT_EQ(c.labels, labels);
-  EXPECT_EQ(c.bytes, bytes);
-  EXPECT_EQ(c.words, words);
+void expect_coverage(const std::optional<inference::TextCoverage>& c, std::int64_t labels,
+                     std::int64_t bytes, std::int64_t words) {
+  ASSERT_TRUE(c);
+  EXPECT_EQ(c->labels, labels);
+  EXPECT_EQ(c->bytes, bytes);
+  EXPECT_EQ(c->words, words);
 }
 
 TEST(TextCoverage, LeavesOutWhatIsNotPredicted) {
@@ -33,6 +35,13 @@ TEST(TextCoverage, LeavesOutWhatIsNotPredicted) {
   expect_coverage(inference::text_coverage(words, *bytes, 6), 6, 6, 2);
   words.paths.push_back(plain.paths[0]);
   expect_coverage(inference::text_coverage(words, *bytes, 6), 12, 12, 4);
+}
+
+TEST(TextCoverage, LeavesPipesAlone) {
+  const test::TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(
+      inference::text_coverage(text_of(folder / "pipe"), *tokenizer::load_tokenizer("bytes"), 4));
 }
 
 TEST(TextCoverage, CountsTheDocumentsOfJsonLines) {
@@ -59,9 +68,10 @@ TEST(TextCoverage, CountsTheBytesOfTokens) {
       const auto c = inference::text_coverage(text_of(put(folder / "a.txt", text)), *t,
                                               static_cast<std::int64_t>(seq_len));
       const auto labels = (ids.size() - 1) / seq_len * seq_len;
-      EXPECT_EQ(c.labels, static_cast<std::int64_t>(labels)) << file;
+      ASSERT_TRUE(c);
+      EXPECT_EQ(c->labels, static_cast<std::int64_t>(labels)) << file;
       const std::span<const std::int32_t> all(ids);
-      EXPECT_EQ(c.bytes,
+      EXPECT_EQ(c->bytes,
                 std::ssize(t->decode(all.first(labels + 1))) - std::ssize(t->decode(all.first(1))))
           << file << " " << seq_len;
     }
