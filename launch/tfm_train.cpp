@@ -28,8 +28,8 @@ constexpr const char* kHelp =
   --keys             list all configuration keys with type, default and meaning
   --json-schema      print them as a JSON schema, for editors
   --help, --version
-Signals: SIGUSR1 writes a checkpoint; SIGUSR2 and SIGTERM write one and stop, and so do Ctrl-C, if
-checkpoint.dir is set (a second Ctrl-C ends at once), and a file named STOP in that directory.
+Signals: SIGUSR1 writes a checkpoint; SIGUSR2 and SIGTERM write one and stop, and so do Ctrl-C, unless
+checkpoint.dir is none (a second Ctrl-C ends at once), and a file named STOP in that directory.
 )";
 
 using namespace tfm;

@@ -59,11 +59,11 @@ void describe_config(Config& c, FieldVisitor& v) {
             [&c](FieldVisitor& s) { describe(c.data, s); });
   v.section(section("eval", "evaluation on the validation data"),
             [&c](FieldVisitor& s) { describe(c.eval, s); });
-  v.section(section("run", "the run as a whole"), [&c](FieldVisitor& s) { describe(c.run, s); });
   v.section(section("checkpoint", "saving and resuming"),
             [&c](FieldVisitor& s) { describe(c.checkpoint, s); });
   v.section(section("metrics", "logging and monitoring"),
             [&c](FieldVisitor& s) { describe(c.metrics, s); });
+  v.section(section("run", "the run as a whole"), [&c](FieldVisitor& s) { describe(c.run, s); });
 }
 
 }  // namespace tfm::config

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <filesystem>
 
 #include "core/utf8.h"
 
@@ -11,15 +10,29 @@ namespace tfm::config {
 namespace {
 
 // Folders whose names say what is in them, or where, but not of which run.
-constexpr std::array<std::string_view, 15> kGeneric{
-    "",     "/",       ".",    "..",  "checkpoints", "checkpoint", "ckpts", "ckpt",
-    "logs", "metrics", "runs", "run", "output",      "out",        "tmp"};
+constexpr std::array<std::string_view, 14> kGeneric{
+    "",     ".",       "..",   "checkpoints", "checkpoint", "ckpts", "ckpt",
+    "logs", "metrics", "runs", "run",         "output",     "out",   "tmp"};
 
-std::string last_telling(const std::filesystem::path& folder) {
-  std::string last;
-  for (const std::filesystem::path& part : folder)
-    if (std::ranges::find(kGeneric, part.native()) == kGeneric.end()) last = part.native();
-  return last;
+std::string_view last_telling(std::string_view folder) {
+  while (true) {
+    const auto slash = folder.rfind('/');
+    const std::string_view part = folder.substr(slash + 1);  // npos + 1 is 0
+    if (std::ranges::find(kGeneric, part) == kGeneric.end()) return part;
+    if (slash == folder.npos) return {};
+    folder = folder.substr(0, slash);
+  }
+}
+
+std::string_view folder_of(std::string_view file) {
+  const auto slash = file.rfind('/');
+  return slash == file.npos ? "" : file.substr(0, slash);
+}
+
+std::string_view stem_of(std::string_view file) {
+  const std::string_view name = file.substr(file.rfind('/') + 1);
+  const auto dot = name.rfind('.');
+  return dot == 0 ? name : name.substr(0, dot);
 }
 
 }  // namespace
@@ -40,10 +53,9 @@ std::string as_run_name(std::string_view text) {
 }
 
 std::string derived_run_name(const Config& config, const std::string& file) {
-  using std::filesystem::path;
-  for (const std::string& found :
-       {last_telling(config.checkpoint.dir), last_telling(path(config.metrics.jsonl).parent_path()),
-        path(file).stem().string()})
+  const std::string dir = config.checkpoint.directory();
+  for (const std::string_view found :
+       {last_telling(dir), last_telling(folder_of(config.metrics.jsonl)), stem_of(file)})
     if (!found.empty()) return as_run_name(found);
   return "run";
 }

@@ -1,6 +1,7 @@
 #include "data/run_data.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <limits>
 
@@ -199,15 +200,29 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
               "data.tokenizer: the end-of-sequence token");
 }
 
-std::unique_ptr<tokenizer::Tokenizer> load_tokenizer(const config::Config& config) {
+// Whether the source is encoded, or needs special ids.
+bool uses_tokenizer(const config::SourceConfig& c) {
+  return !holds_tokens(c) || !special_use(c).empty();
+}
+bool uses_tokenizer(const config::DataConfig& data) {
+  return uses_tokenizer(data.train) || (data.validation && uses_tokenizer(*data.validation));
+}
+
+// A model's directory without a tokenizer is an error only where one is used.
+std::unique_ptr<tokenizer::Tokenizer> load_tokenizer(const config::Config& config, bool used) {
+  const std::string spec = config.data.tokenizer_or_bytes();
+  std::error_code ignored;
   try {
-    return tokenizer::load_tokenizer(config.data.tokenizer_or_bytes());
+    return tokenizer::load_tokenizer(spec);
   } catch (const Error& e) {
-    if (config.model.random_init() || !config.data.tokenizer.starts_with(config.model.init)) throw;
-    throw Error(e.code(),
-                std::string(e.what()) +
-                    "; this is model.init's: set data.tokenizer to another, such as bytes "
-                    "where the data are token files");
+    if (!used && std::filesystem::is_directory(spec, ignored))
+      return tokenizer::load_tokenizer("bytes");
+    if (config.model.random_init() || !spec.starts_with(config.model.init)) throw;
+    throw Error(
+        e.code(),
+        std::string(e.what()) +
+            "; this is model.init's: set data.tokenizer to the model's, or to bytes if that "
+            "is what it was trained on");
   }
 }
 
@@ -248,7 +263,8 @@ std::unique_ptr<tokenizer::Tokenizer> checked_tokenizer(const config::Config& co
 std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
                                                  config::Problems& problems) {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
-  problems.collect("data.tokenizer", [&] { tokenizer = load_tokenizer(config); });
+  problems.collect("data.tokenizer",
+                   [&] { tokenizer = load_tokenizer(config, uses_tokenizer(config.data)); });
   const config::DataConfig& data = config.data;
   bool spans = check_spans(config, data.train, "data.train", problems);
   if (data.validation && (spans || config.train.seq_len >= kLeastSource))
@@ -365,7 +381,8 @@ RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(con
 
 RunData::RunData(const config::Config& config, const config::SourceConfig& source,
                  const std::string& section) {
-  config::at_key(config.places, "data.tokenizer", [&] { tokenizer = load_tokenizer(config); });
+  config::at_key(config.places, "data.tokenizer",
+                 [&] { tokenizer = load_tokenizer(config, uses_tokenizer(source)); });
   const auto open_source = [&] {
     check_tokenizer(config, source, *tokenizer);
     if (const std::string text = no_room(config, source, *tokenizer); !text.empty())

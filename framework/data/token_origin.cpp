@@ -19,11 +19,8 @@ void write_origin(const std::string& token_file, const TokenOrigin& origin) {
                               {"documents", origin.documents},
                               {"document_end", nullptr}};
   if (origin.document_end) tree["document_end"] = *origin.document_end;
-  const std::string text =
-      tree.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  io::AtomicFile file(origin_path(token_file));
-  file.write(text.data(), text.size());
-  file.publish();
+  io::replace_file(origin_path(token_file),
+                   tree.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 std::optional<TokenOrigin> read_origin(const TokenFile& file) {

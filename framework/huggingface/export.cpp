@@ -210,9 +210,10 @@ std::vector<Sidecar> sidecars_for(const std::string& base, const std::string& to
     return files;
   const std::vector<Sidecar> own = sidecars_of(tokenizer, translates);
   if (own.empty()) {
-    std::fprintf(
-        stderr, "warning: the run's tokenizer %s is not there%s\n", tokenizer.c_str(),
-        files.empty() ? "; the export has none" : ("; the export has that of " + base).c_str());
+    if (!fs::is_directory(tokenizer, none))  // else a model's directory that never had one
+      std::fprintf(
+          stderr, "warning: the run's tokenizer %s is not there%s\n", tokenizer.c_str(),
+          files.empty() ? "; the export has none" : ("; the export has that of " + base).c_str());
     return files;
   }
   std::erase_if(files, [&](const Sidecar& f) {

@@ -77,8 +77,6 @@ const Layout* layout_of(const std::string& folder) {
 
 bool is_bytes(const std::string& spec) { return spec == "bytes"; }
 
-bool has_tokenizer(const std::string& dir) { return layout_of(dir) != nullptr; }
-
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
   namespace fs = std::filesystem;
   static const std::string use =

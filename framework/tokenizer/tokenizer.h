@@ -72,7 +72,5 @@ bool is_bytes(const std::string& spec);
 // spiece.model, Llama's tokenizer.model, or a tokenizer_config.json that says ByT5Tokenizer.
 // Error(input) if that fails.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec);
-// Whether load_tokenizer() finds the files of a tokenizer in the directory.
-bool has_tokenizer(const std::string& dir);
 
 }  // namespace tfm::tokenizer

@@ -63,10 +63,7 @@ std::string default_directory(const config::Config& config) {
   for (int n = 1;; ++n) {
     const std::string folder = n == 1 ? first : first + "-" + std::to_string(n);
     if (!takes(folder, config)) continue;
-    const std::string yaml = config::dump_config(config);
-    io::AtomicFile file(folder + "/config.yaml");
-    file.write(yaml.data(), yaml.size());
-    file.publish();
+    io::replace_file(folder + "/config.yaml", config::dump_config(config));
     return folder + "/checkpoints";
   }
 }

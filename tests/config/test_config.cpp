@@ -259,7 +259,7 @@ TEST_F(ConfigTest, DefaultsFollowFromTheSizes) {
   EXPECT_EQ(c.model.max_seq_len, 77);
   EXPECT_EQ(c.parallel.data, 0);
   EXPECT_EQ(c.train.micro_batch_size, 0);
-  EXPECT_EQ(c.data.tokenizer, "bytes");
+  EXPECT_EQ(c.data.tokenizer_or_bytes(), "bytes");
   EXPECT_FALSE(c.data.validation);
   EXPECT_EQ(load(kModel + kData, {"model.activation=swiglu"}).model.d_ff,
             192);  // 8/3 * 64 = 170.7, up to a multiple of 64

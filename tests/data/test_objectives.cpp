@@ -341,6 +341,25 @@ TEST(TokenFiles, NeedTheirTokenizersNameForSpecialIds) {
             (Ids{1, 2, 3, 4, 5, 6, 7, -1, 9, 10}));
 }
 
+TEST(Tokenizers, ThatAModelsDirectoryLacksAreAnErrorWhereOneIsUsed) {
+  const TemporaryFolder folder;
+  const std::string ids = test::write_llmc(folder / "a.bin", test::counting(64), 300),
+                    text = put(folder / "a.txt", std::string(64, 'a'));
+  std::filesystem::create_directory(folder / "model");
+  const std::string tokenizer = "tokenizer: " + (folder / "model");
+  const auto open = [&](const std::string& train) {
+    data::RunData{run_on("decoder", train, tokenizer)};
+  };
+  open("type: tokens, path: " + ids);
+  open("type: tokens, documents: separate, document_end: 7, path: " + ids);
+  for (const std::string& train :
+       {"type: text, path: " + text, "type: tokens, documents: separate, path: " + ids})
+    expect_error(ExitCode::input, {"model", "has no tokenizer.json"}, [&] { open(train); });
+  std::filesystem::remove(folder / "model");
+  expect_error(ExitCode::input, {"model", "no such file or directory"},
+               [&] { open("type: tokens, path: " + ids); });
+}
+
 TEST(TokenFiles, RememberTheTokenizerThatMadeThem) {
   const TemporaryFolder folder;
   const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
@@ -529,7 +548,7 @@ TEST(RunData, MaskedLmReadsTokenFilesByEveryName) {
                              "model: {family: encoder, vocab_size: 300, d_model: 8, n_layers: 1, "
                              "n_heads: 1}\ntrain: {seq_len: 8, global_batch_size: 1}\n"
                              "data: {train: {type: mlm, path: '" +
-                                 path + "'}}\n",
+                                 path + "'}, tokenizer: bytes}\n",
                              "test", {}))
         .tokens;
   };

@@ -43,7 +43,7 @@ def damage(shard, tensor):
 
 def programs(model):
     pathlib.Path("init.yaml").write_text(CONFIG[CONFIG.index("train:"):].replace("checkpoints", "trained") + f"model: {{init: {model}}}\n")
-    return [("tfm-train", "init.yaml"), ("tfm-eval", model, "--text", "text.txt"), ("tfm-generate", model, "--prompt", "a", "--max-tokens", 2), ("tfm-convert", "export", model, "exported")]
+    return [("tfm-train", "init.yaml"), ("tfm-eval", model, "--text", "text.txt"), ("tfm-generate", model, "--prompt", "a", "--max-tokens", 2), ("tfm-convert", "export", model, "exported", "--force")]
 
 
 def check(ranks, model, code):

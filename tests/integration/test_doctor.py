@@ -233,7 +233,7 @@ def check_metrics_that_cannot_be_written():
 
 def check_what_is_left_unused():
     """Cores, and checkpoints: warnings, which fail nothing."""
-    report = examine('checkpoint.dir=""', "checkpoint.every=0")
+    report = examine("checkpoint.dir=none", "checkpoint.every=0")
     finds(report, "checkpoints", "none are written", "set checkpoint.dir", severity="warning")
     if CORES > 1:
         finds(examine(OMP_NUM_THREADS="1"), "cores", f"use 1 of {CORES} core", "leave OMP_NUM_THREADS unset", severity="warning")

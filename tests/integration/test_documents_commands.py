@@ -108,7 +108,7 @@ class Sandbox:
                             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
                             "OMPI_MCA_hwloc_base_binding_policy": "none", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
                             "PRTE_MCA_hwloc_default_binding_policy": "none"}
-        for name in ("configs", "docs", "framework", "README.md"):
+        for name in ("configs", "docs", "framework", "README.md", "CHANGELOG.md"):
             (self.folder / name).symlink_to(ROOT / name)
         (self.folder / "build/cpu").mkdir(parents=True)
         (self.folder / "build/cpu/bin").symlink_to(BIN)

@@ -518,7 +518,7 @@ def check_validation_without_labels():
     """A loss over nothing is none, let alone the best one: the run ends on all ranks, as tfm-eval does."""
     pathlib.Path("ends.bin").write_bytes(struct.pack("<256i200H", 20240520, 1, 200, *[0] * 253, *[257] * 200))
     source = "={type: tokens, path: ends.bin, documents: separate}"
-    args = ["model.vocab_size=258", "eval.every=2", "eval.batches=0", "eval.stop={patience: 2}",
+    args = ["model.vocab_size=258", "data.tokenizer=bytes", "eval.every=2", "eval.batches=0", "eval.stop={patience: 2}",
             "checkpoint.dir=ends", "metrics.jsonl=ends.jsonl"]
     for ranks, layout in ((0, []), (2, []), (2, ["parallel.pipeline=2"]), (2, ["parallel.tensor=2"]), (2, ["parallel.context=2"])):
         out = run(ranks, "tfm-train", "cfg.yaml", "data.validation" + source, *args, *layout, code=3)

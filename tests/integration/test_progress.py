@@ -111,7 +111,7 @@ def check_tools():
         file.write(pathlib.Path("long.txt").read_text()[:300000])
     lines, live = screen(on_terminal("tfm-eval", "checkpoints", "--text", "text.txt")[0])
     assert any(state.startswith("evaluating ") and "eta" in state for state in live), live[-3:]
-    assert [line.split()[0] for line in lines] == ["loss", "perplexity", "accuracy", "tokens"], lines
+    assert [line.split()[0] for line in lines] == ["loss", "perplexity", "accuracy", "bits_per_byte", "word_perplexity", "tokens"], lines
 
 
 with tempfile.TemporaryDirectory() as folder:

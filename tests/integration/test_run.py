@@ -100,10 +100,11 @@ def check_ctrl_c():
 
     assert "stopped on request" in end(interrupted([]), 0)
     assert events("checkpoint")[-1]["step"] == events("step")[-1]["step"]
-    end(interrupted([], 'checkpoint.dir=""'), -signal.SIGINT)
+    end(interrupted([], "checkpoint.dir=none"), -signal.SIGINT)
     if "Open MPI" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout:
-        end(interrupted([MPIRUN, "2"]), 1)  # the launcher's code
-        assert events("checkpoint")[-1]["step"] == events("step")[-1]["step"]
+        # The launcher's code. It no longer reads the log, which must not fill the pipe before the signal comes a second later.
+        end(interrupted([MPIRUN, "2"], "metrics.log_every=100"), 1)
+        assert events("checkpoint")[-1]["step"] >= events("step")[-1]["step"]
 
 
 def check_signals_do_no_harm():
@@ -338,10 +339,10 @@ def check_changes_at_a_resume_are_said():
     assert len(changed) == 2 and "train.steps: 16 from here on, 8 before; schedule cosine ends with train.steps" in changed[0], changed
     assert f"goes from 0 at step 8 to {rate:.4g}"[:-1] in changed[1] and "at step 9" in changed[1], changed
     assert lines(steps=16) == []
-    keys = {"optimizer.lr": ("0.5", "0.001"), "optimizer.grad_clip": ("0", "1"), "loss.label_smoothing": ("0.3", "0"), "precision": ("bf16", "fp32"),
+    keys = {"optimizer.lr": ("0.05", "0.001"), "optimizer.grad_clip": ("0", "1"), "loss.label_smoothing": ("0.3", "0"), "precision": ("bf16", "fp32"),
             "schedule.warmup_steps": ("2", "0"), "optimizer.weight_decay": ("0", "0.1"), "data.train.shuffle": ("false", "true"),
             "optimizer.betas": ("[0.8, 0.9]", "[0.9, 0.95]"), "model.dropout": ("0", "0.1")}
-    changed = lines(*(f"{key}={now}" for key, (now, _) in keys.items()), steps=17)
+    changed = lines(*(f"{key}={now}" for key, (now, _) in keys.items()), steps=32)
     for key, (now, before) in keys.items():
         assert sum(f"resumed with another {key}: {now} from here on, {before} before" in line for line in changed) == 1, (key, changed)
     assert len(changed) == len(keys) + 2, changed  # and train.steps, and the rate

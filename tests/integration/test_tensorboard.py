@@ -131,7 +131,7 @@ def check_a_failure_never_ends_a_run():
     pathlib.Path("file").write_text("")
     said = train("metrics.tensorboard=file/tb")
     assert said.count("warning: metrics.tensorboard: no events are written: file/tb") == 1, said
-    said = train("metrics.tensorboard=full", before="trap '' XFSZ; ulimit -f 4; ")
+    said = train("metrics.tensorboard=full", "checkpoint.dir=none", before="trap '' XFSZ; ulimit -f 4; ")
     assert said.count("metrics.tensorboard: no more events are written: full/") == 1 and "step 6/6" in said, said
     full, = pathlib.Path("full").iterdir()
     assert list(events(full))[0][2] == {3: [b"brain.Event:2"]}, "whole records only"

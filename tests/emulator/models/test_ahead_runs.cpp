@@ -74,8 +74,8 @@ class TracedRun {
     for (std::string line; std::getline(in, line);) {
       nlohmann::json j = nlohmann::json::parse(line);
       if (j["event"] != kind) continue;
-      for (const char* key :
-           {"tokens_per_second", "step_seconds", "seconds", "phases", "peak_memory_bytes", "path"})
+      for (const char* key : {"time", "tokens_per_second", "step_seconds", "seconds", "phases",
+                              "peak_memory_bytes", "path"})
         j.erase(key);
       all.push_back(j);
     }
