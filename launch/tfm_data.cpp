@@ -223,7 +223,8 @@ void verify(const Arguments& a) {
   const std::int32_t largest = data::check_all_ids(file, limit_of_ids(a));
   if (a.has("--tokenizer")) {
     const std::string spec = a.get("--tokenizer");
-    data::check_origin(file, *tokenizer::load_tokenizer(spec), spec);
+    data::check_origin(file, data::read_origin(file),
+                       data::fingerprint(*tokenizer::load_tokenizer(spec)), spec);
   }
   const std::size_t bytes =
       static_cast<std::size_t>(file.size() * data::bytes_of(file.info().type));

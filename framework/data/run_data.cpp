@@ -149,16 +149,17 @@ std::string special_use(const config::SourceConfig& c) {
 void check_special_ids(const config::Config& config, const config::SourceConfig& c,
                        const tokenizer::Tokenizer& tokenizer) {
   if (!holds_tokens(c)) return;
-  const std::string use = special_use(c);
+  const bool named = !config.data.tokenizer.empty();
+  const std::string use = named ? "" : special_use(c);
+  if (!named && use.empty()) return;
+  std::string of;  // the tokenizer's fingerprint, once a file has one
   for (const config::SourcePath& p : c.paths)
     for (const std::string& path : files_of(p)) {
       const TokenFile file(path);
-      if (!config.data.tokenizer.empty()) {
-        check_origin(file, tokenizer, config.data.tokenizer);
-        continue;
-      }
-      const auto origin = use.empty() ? std::nullopt : read_origin(file);
-      if (use.empty() || (origin && origin->fingerprint == fingerprint(tokenizer))) continue;
+      const auto origin = read_origin(file);
+      if (origin && of.empty()) of = fingerprint(tokenizer);
+      if (named) check_origin(file, origin, of, config.data.tokenizer);
+      if (named || (origin && origin->fingerprint == of)) continue;
       throw Error(ExitCode::usage,
                   use + ", and data.tokenizer does not say which tokenizer made the ids of " +
                       file.name() + "; set data.tokenizer" +

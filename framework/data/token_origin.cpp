@@ -59,10 +59,9 @@ std::string fingerprint(const tokenizer::Tokenizer& tokenizer) {
   return sum.hex();
 }
 
-void check_origin(const TokenFile& file, const tokenizer::Tokenizer& tokenizer,
-                  const std::string& spec) {
-  const auto origin = read_origin(file);
-  if (!origin || origin->fingerprint == fingerprint(tokenizer)) return;
+void check_origin(const TokenFile& file, const std::optional<TokenOrigin>& origin,
+                  const std::string& of, const std::string& spec) {
+  if (!origin || origin->fingerprint == of) return;
   throw Error(ExitCode::input, file.name() + ": its ids were made with tokenizer " +
                                    origin->tokenizer +
                                    ", in which they mean something else than in " + spec +

@@ -28,9 +28,9 @@ std::optional<TokenOrigin> read_origin(const TokenFile& file);
 // XXH3-128 of the text of every id and of the special ids, by which tokenizers are told apart
 // whose ids mean something else.
 std::string fingerprint(const tokenizer::Tokenizer& tokenizer);
-// Error(input) if the ids of a token file were made by another tokenizer than the one loaded from
-// `spec`.
-void check_origin(const TokenFile& file, const tokenizer::Tokenizer& tokenizer,
-                  const std::string& spec);
+// Error(input) if the ids of a token file were made by another tokenizer than `spec`, whose
+// fingerprint is `of`.
+void check_origin(const TokenFile& file, const std::optional<TokenOrigin>& origin,
+                  const std::string& of, const std::string& spec);
 
 }  // namespace tfm::data
