@@ -118,7 +118,7 @@ config::Config probe_config(const std::string& dir, const std::vector<std::strin
         !changed.empty())
       throw Error(ExitCode::usage,
                   changed + ": a probe's loss is without label smoothing; remove the override");
-  c.model.dropout = {};
+  c.model.set_dropout({});
   c.loss = {};
   c.parallel.zero = 0;
   c.parallel.replicas = 1;

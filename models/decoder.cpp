@@ -7,7 +7,7 @@ Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh) : Transfo
   tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std,
                   m.padding_idx);
   embeddings_.emplace(context_, m, "");
-  stack_.emplace(context_, stages_, m, "", 0, m.n_layers, true, false);
+  stack_.emplace(context_, stages_, m, "", 0, m.stacks()[0], true, false);
   head_.emplace(context_, stages_, m, m.tied_head() ? &*tokens_ : nullptr);
   parameters_.finish();
 }
@@ -15,19 +15,20 @@ Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh) : Transfo
 graph::Value Decoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
   const Rows rows = rec.shape.rows();
   const graph::Value ids = rec.input(Field::ids, relay.here());
-  nn::AttentionContext visible{.right_padded = rec.shape.right_padded};
-  if (rec.shape.mask != nn::Mask::none) visible.k_segments = rec.input(Field::mask);
-  if (rec.shape.mask == nn::Mask::documents) visible.q_segments = visible.k_segments;
+  nn::MixerContext context{
+      .rows = rows, .training = training, .right_padded = rec.shape.right_padded};
+  if (rec.shape.mask != nn::Mask::none) context.k_segments = rec.input(Field::mask);
+  if (rec.shape.mask == nn::Mask::documents) context.q_segments = context.k_segments;
   graph::Value x;
   if (relay.here()) x = (*embeddings_)(rec, *tokens_, ids, {}, rows, training);
-  return (*stack_)(*rec.tape, relay, x, rows, visible, nullptr, training);
+  return (*stack_)(*rec.tape, relay, x, context);
 }
 
 nn::Recording Decoder::record_decode(const nn::BatchShape& shape, DType dtype) const {
   nn::Recording rec(shape, dtype);
   const Rows rows = shape.rows();
   const graph::Value x = (*embeddings_)(rec, *tokens_, rec.input(Field::ids), {}, rows, false);
-  rec.logits = head_->logits(*rec.tape, stack_->step(rec, x, nullptr));
+  rec.logits = head_->logits(*rec.tape, stack_->decode(rec, x));
   return rec;
 }
 

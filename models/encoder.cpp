@@ -7,7 +7,7 @@ Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh) : Transfo
   tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std,
                   m.padding_idx);
   embeddings_.emplace(context_, m, "");
-  stack_.emplace(context_, stages_, m, "", 0, m.n_layers, false, false);
+  stack_.emplace(context_, stages_, m, "", 0, m.stacks()[0], false, false);
   head_.emplace(context_, stages_, m, m.tied_head() ? &*tokens_ : nullptr);
   if (m.next_sentence) {
     // Inside the tensor-parallel region: each tensor rank has a part of the classes, hence a term
@@ -29,12 +29,13 @@ graph::Value Encoder::hidden(nn::Recording& rec, Relay& relay, bool training) co
   const graph::Value types = config_.model.type_vocab_size > 0
                                  ? rec.input(Field::token_types, relay.here())
                                  : graph::Value{};
-  nn::AttentionContext visible{.right_padded = rec.shape.right_padded};
-  visible.k_segments = rec.input(Field::mask);
-  if (rec.shape.mask == nn::Mask::documents) visible.q_segments = visible.k_segments;
+  nn::MixerContext context{
+      .rows = rows, .training = training, .right_padded = rec.shape.right_padded};
+  context.k_segments = rec.input(Field::mask);
+  if (rec.shape.mask == nn::Mask::documents) context.q_segments = context.k_segments;
   graph::Value x;
   if (relay.here()) x = (*embeddings_)(rec, *tokens_, ids, types, rows, training);
-  return (*stack_)(*rec.tape, relay, x, rows, visible, nullptr, training);
+  return (*stack_)(*rec.tape, relay, x, context);
 }
 
 void Encoder::record_sentence_loss(nn::Recording& rec, graph::Value x, graph::Value labels,

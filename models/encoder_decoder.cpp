@@ -10,7 +10,8 @@ EncoderDecoder::EncoderDecoder(const config::Config& config, const comm::Mesh& m
   source_.emplace(context_, shared ? "embedding.weight" : "encoder.embedding.weight", m.vocab_size,
                   m.d_model, context_.init_std, m.padding_idx);
   source_embeddings_.emplace(context_, m, "encoder.");
-  encoder_.emplace(context_, stages_, m, "encoder.", 0, m.n_encoder_layers, false, false);
+  const auto stacks = m.stacks();
+  encoder_.emplace(context_, stages_, m, "encoder.", 0, stacks[0], false, false);
   const int first_of_decoder = stages_.rank_of_block(m.n_encoder_layers);
   parameters_.begin_stage(first_of_decoder);
   if (shared)
@@ -19,8 +20,7 @@ EncoderDecoder::EncoderDecoder(const config::Config& config, const comm::Mesh& m
     target_.emplace(context_, "decoder.embedding.weight", m.vocab_size, m.d_model,
                     context_.init_std, m.padding_idx);
   target_embeddings_.emplace(context_, m, "decoder.");
-  decoder_.emplace(context_, stages_, m, "decoder.", m.n_encoder_layers, m.n_decoder_layers, true,
-                   true);
+  decoder_.emplace(context_, stages_, m, "decoder.", m.n_encoder_layers, stacks[1], true, true);
   head_.emplace(context_, stages_, m, m.tied_head() ? &target_tokens() : nullptr);
   parameters_.finish();
 }
@@ -28,19 +28,21 @@ EncoderDecoder::EncoderDecoder(const config::Config& config, const comm::Mesh& m
 EncoderOutput EncoderDecoder::read_source(nn::Recording& rec, Relay& relay, bool training) const {
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "encoder");
-  EncoderOutput encoder_output{.right_padded = rec.shape.right_padded,
-                               .rows = rec.shape.source_rows()};
-  const graph::Value ids = rec.input(Field::source_ids, relay.here());
-  encoder_output.segments = rec.input(Field::source_mask);
-  nn::AttentionContext visible{.right_padded = rec.shape.right_padded};
-  visible.k_segments = encoder_output.segments;
+  const Rows rows = rec.shape.source_rows();
+  const graph::Value ids = rec.input(Field::source_ids, relay.here()),
+                     segments = rec.input(Field::source_mask);
   graph::Value x;
-  if (relay.here())
-    x = (*source_embeddings_)(rec, *source_, ids, {}, encoder_output.rows, training);
-  encoder_output.hidden = (*encoder_)(r, relay, x, encoder_output.rows, visible, nullptr, training);
-  relay.pass_to(decoder_->first_stage(), {{&encoder_output.hidden, encoder_output.rows}});
-  if (relay.here()) encoder_output.states = nn::enter_tp_region(r, context_, encoder_output.hidden);
-  return encoder_output;
+  if (relay.here()) x = (*source_embeddings_)(rec, *source_, ids, {}, rows, training);
+  const bool right_padded = rec.shape.right_padded;
+  EncoderOutput out{(*encoder_)(r, relay, x,
+                                {.rows = rows,
+                                 .training = training,
+                                 .k_segments = segments,
+                                 .right_padded = right_padded}),
+                    {.segments = segments, .right_padded = right_padded, .rows = rows}};
+  relay.pass_to(decoder_->first_stage(), {{&out.hidden, rows}});
+  if (relay.here()) out.source.states = nn::enter_tp_region(r, context_, out.hidden);
+  return out;
 }
 
 graph::Value EncoderDecoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
@@ -49,12 +51,13 @@ graph::Value EncoderDecoder::hidden(nn::Recording& rec, Relay& relay, bool train
   EncoderOutput encoder_output = read_source(rec, relay, training);
   const graph::Recorder::Named scope(r, "decoder");
   const graph::Value ids = rec.input(Field::ids, relay.here());
-  nn::AttentionContext visible{.right_padded = rec.shape.right_padded};
+  nn::MixerContext context{
+      .rows = rows, .training = training, .right_padded = rec.shape.right_padded};
   if (rec.shape.mask != nn::Mask::none)
-    visible.k_segments = rec.input(Field::mask, decoder_->here());
+    context.k_segments = rec.input(Field::mask, decoder_->here());
   graph::Value x;
   if (relay.here()) x = (*target_embeddings_)(rec, target_tokens(), ids, {}, rows, training);
-  return (*decoder_)(r, relay, x, rows, visible, &encoder_output, training);
+  return (*decoder_)(r, relay, x, context, &encoder_output);
 }
 
 nn::Recording EncoderDecoder::record_encoder(const nn::BatchShape& shape, DType dtype) const {
@@ -62,7 +65,7 @@ nn::Recording EncoderDecoder::record_encoder(const nn::BatchShape& shape, DType 
   Relay relay(rec, stages_, context_, config_.model.d_model);
   const EncoderOutput encoder_output = read_source(rec, relay, false);
   const graph::Recorder::Named scope(*rec.tape, "decoder");
-  rec.cross_kv = decoder_->keys_values(*rec.tape, encoder_output.states);
+  decoder_->record_source(rec, encoder_output.source.states);
   return rec;
 }
 
@@ -71,15 +74,12 @@ nn::Recording EncoderDecoder::record_decode(const nn::BatchShape& shape, DType d
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "decoder");
   const Rows rows = shape.rows();
-  EncoderOutput encoder_output{.right_padded = shape.right_padded, .rows = shape.source_rows()};
-  encoder_output.segments = rec.input(Field::source_mask);
-  for (std::int64_t l = 0; l < config_.model.n_decoder_layers; ++l)
-    rec.cross_kv.push_back(r.input("cross_kv." + std::to_string(l),
-                                   {encoder_output.rows.tokens(), decoder_->kv_width()}, dtype));
-  encoder_output.keys_values = rec.cross_kv;
+  const nn::Source source{.segments = rec.input(Field::source_mask),
+                          .right_padded = shape.right_padded,
+                          .rows = shape.source_rows()};
   const graph::Value x =
       (*target_embeddings_)(rec, target_tokens(), rec.input(Field::ids), {}, rows, false);
-  rec.logits = head_->logits(r, decoder_->step(rec, x, &encoder_output));
+  rec.logits = head_->logits(r, decoder_->decode(rec, x, &source));
   return rec;
 }
 

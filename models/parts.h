@@ -1,6 +1,6 @@
 #pragma once
-// Building blocks of the model families, made from a configuration: embeddings, stacks of blocks
-// and the output layer.
+// Building blocks of the model families beside their stacks of layers, made from a configuration:
+// embeddings and the output layer.
 #include <optional>
 
 #include "config/config.h"
@@ -53,70 +53,6 @@ class Embeddings {
   int position_ = -1;
   std::optional<Vocabulary> types_;
   std::optional<nn::Norm> norm_;
-};
-
-// The encoder output that the blocks of a decoder read.
-struct EncoderOutput {
-  graph::Value hidden;        // (B S, C), outside the tensor-parallel region
-  graph::Value states;        // `hidden` inside the tensor-parallel region, on stages that read it
-  graph::Value segments;      // (B S), negative: padding
-  bool right_padded = false;  // padding comes after all real tokens
-  Rows rows;
-  std::vector<graph::Value> keys_values;  // of each block; if given, `states` is not read
-};
-
-// Blocks of self-attention, optional cross-attention and a feed-forward network; a final norm
-// follows pre-norm blocks.
-class Stack {
- public:
-  // `first`: index of its first block among the blocks of all stacks.
-  Stack(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
-        const std::string& prefix, std::int64_t first, std::int64_t layers, bool causal,
-        bool cross);
-  // x is on the stage of the first block, the result on that of the last one, both outside the
-  // tensor-parallel region.
-  graph::Value operator()(graph::Recorder& r, Relay& relay, graph::Value x, const Rows& rows,
-                          const nn::AttentionContext& attention, EncoderOutput* encoder_output,
-                          bool training) const;
-  int first_stage() const { return stages_.of(first_); }
-  bool here() const { return stages_.has(first_, std::ssize(blocks_)); }
-  // One step of generation for new tokens; adds the caches to `rec`. Reads
-  // encoder_output->keys_values.
-  graph::Value step(nn::Recording& rec, graph::Value x, const EncoderOutput* encoder_output) const;
-  // Keys and values of each block's cross-attention.
-  std::vector<graph::Value> keys_values(graph::Recorder& r, graph::Value states) const;
-  // Width of a block's keys and values on this rank.
-  std::int64_t kv_width() const {
-    return 2 * config_.n_kv_heads * config_.d_head / context_.shards;
-  }
-
- private:
-  struct Block {
-    nn::Norm attention_norm;
-    nn::SelfAttention attention;
-    std::optional<nn::Norm> cross_norm;
-    std::optional<nn::CrossAttention> cross;
-    nn::Norm ffn_norm;
-    nn::FeedForward ffn;
-  };
-  Block make_block(nn::Context& c, const std::string& name,
-                   const std::vector<double>& rotary_frequency, std::int64_t layers, bool causal,
-                   bool cross);
-  nn::AttentionContext visible(graph::Recorder& r, nn::AttentionContext v, std::int64_t queries,
-                               std::int64_t keys) const;
-  graph::Value block(graph::Recorder& r, std::size_t l, graph::Value x, const Rows& rows,
-                     const nn::AttentionContext& visible, const EncoderOutput* encoder_output,
-                     bool training) const;
-
-  nn::Context context_;
-  Stages stages_;
-  config::ModelConfig config_;
-  std::string prefix_;
-  std::int64_t first_;
-  bool causal_;
-  int relative_bias_ = -1;
-  std::vector<Block> blocks_;
-  std::optional<nn::Norm> final_norm_;
 };
 
 // Adds a cross-entropy loss to `rec`, whose input `field` is `labels`.

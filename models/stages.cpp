@@ -3,31 +3,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "models/abridged.h"
 #include "nn/stage_messages.h"
 
 namespace tfm::models {
 namespace {
-
-// Products of each block for one token, and of the head in the last one's: what its matrices hold,
-// and attention over all positions.
-std::vector<double> block_costs(const config::Config& c) {
-  const config::ModelConfig& m = c.model;
-  const auto width = static_cast<double>(m.d_model),
-             heads = static_cast<double>(m.n_heads * m.d_head),
-             keys = static_cast<double>(m.n_kv_heads * m.d_head),
-             length = static_cast<double>(c.train.seq_len);
-  const double attention = width * (2 * heads + 2 * keys) + 2 * heads * length,
-               ffn = (m.gated() ? 3 : 2) * width * static_cast<double>(m.d_ff);
-  std::vector<double> costs;
-  if (m.translates()) {
-    costs.assign(static_cast<std::size_t>(m.n_encoder_layers), attention + ffn);
-    costs.insert(costs.end(), static_cast<std::size_t>(m.n_decoder_layers), 2 * attention + ffn);
-  } else {
-    costs.assign(static_cast<std::size_t>(m.n_layers), attention + ffn);
-  }
-  costs.back() += width * static_cast<double>(m.vocab_size);
-  return costs;
-}
 
 // The stage of each block: of all ways to give each stage a block at least the one whose costliest
 // stage costs least, with as many blocks in the later ones as that allows.
@@ -88,8 +68,9 @@ std::vector<int> as_given(const std::vector<std::int64_t>& layers_per_stage) {
 
 std::vector<int> stages_of_blocks(const config::Config& c, int ranks) {
   if (!c.parallel.layers_per_stage.empty()) return as_given(c.parallel.layers_per_stage);
-  const std::vector<double> costs = block_costs(c);
   const int of_rank = c.parallel.stages_of_rank();
+  if (ranks * of_rank == 1) return std::vector(static_cast<std::size_t>(c.model.total_layers()), 0);
+  const std::vector<double> costs = layer_flops(c);
   std::vector<int> of = balanced(costs, ranks * of_rank);
   if (of_rank > 1) even_out(of, costs, ranks);
   return of;

@@ -2,6 +2,7 @@
 // The base of the model families: parameters, pipeline stages and output layer, and the recordings
 // that differ in nothing but the hidden states.
 #include "models/parts.h"
+#include "models/stack.h"
 
 namespace tfm::models {
 

@@ -66,7 +66,7 @@ void fill_derived(SourceConfig& source);
 void resolve_for_ranks(Config& config, int ranks);
 // Whether span_corruption's targets meet dropout, whose masks depend on their padded length.
 inline bool drops_targets(const Config& c) {
-  return c.data.train.type == SourceType::span_corruption && c.model.dropout != DropoutConfig{};
+  return c.data.train.type == SourceType::span_corruption && c.model.drops();
 }
 inline comm::Layout layout_of(const Config& c) {
   const auto& p = c.parallel;

@@ -10,6 +10,9 @@ namespace tfm::config {
 void describe_config(Config& config, FieldVisitor& visitor);
 // Describe one section each.
 void describe(ModelConfig& model, FieldVisitor& visitor);
+// The keys of the model that concern one layer, and the kinds of layers.
+void describe_layers(ModelConfig& model, FieldVisitor& visitor);
+void check_layer_ranges(LayerConfig layer, const RangeReport& report);
 void describe(ParallelConfig& parallel, FieldVisitor& visitor);
 void describe(TrainConfig& train, FieldVisitor& visitor);
 void describe(OptimizerConfig& optimizer, FieldVisitor& visitor);

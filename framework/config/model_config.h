@@ -1,5 +1,6 @@
 #pragma once
 // The configuration of a model, apart from the run that trains it.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -28,30 +29,53 @@ struct DropoutConfig {
   double embedding = 0, attention = 0, residual = 0, ffn = 0, output = 0;
   bool operator==(const DropoutConfig&) const = default;
 };
-struct ModelConfig {
+// One layer: a mixer of positions, a feed-forward network, and their norms.
+struct LayerConfig {
+  std::int64_t n_heads = 0;
+  std::int64_t n_kv_heads = 0;          // 0 when read: filled with n_heads
+  std::int64_t d_head = 0;              // filled with d_model / n_heads
+  Switch qkv_bias = Switch::automatic;  // automatic: as bias
+  bool qk_norm = false;  // norm of each head's queries and keys, before rotary positions
+  bool scale_attention = true;
+  Position position = Position::learned;  // learned and sinusoidal: added to the embeddings
+  RopeConfig rope;
+  std::int64_t d_ff = 0;  // filled with 4 d_model
+  Activation activation = Activation::gelu_tanh;
+  Switch ffn_bias = Switch::automatic;  // automatic: as bias
+  Norm norm = Norm::layernorm;
+  NormPosition norm_position = NormPosition::pre;
+  double norm_eps = 1e-5;
+  bool bias = true;
+  DropoutConfig dropout;  // `embedding` and `output` are the stack's: kinds do not differ in them
+  bool has_qkv_bias() const {
+    return qkv_bias == Switch::automatic ? bias : qkv_bias == Switch::yes;
+  }
+  bool has_ffn_bias() const {
+    return ffn_bias == Switch::automatic ? bias : ffn_bias == Switch::yes;
+  }
+  bool gated() const { return activation == Activation::swiglu || activation == Activation::geglu; }
+  bool operator==(const LayerConfig&) const = default;
+};
+struct LayerKind {
+  std::string name;
+  LayerConfig layer;
+  bool operator==(const LayerKind&) const = default;
+};
+// The keys of a layer are what all layers have, unless their kind differs.
+struct ModelConfig : LayerConfig {
   Family family = Family::unset;
   std::string preset;
   std::string init = "random";
   std::int64_t vocab_size = 0;  // required, here or by the preset
-  std::int64_t d_model = 0, n_layers = 0, n_heads = 0;
+  std::int64_t d_model = 0, n_layers = 0;
   std::int64_t n_encoder_layers = 0, n_decoder_layers = 0;  // encoder_decoder: filled with n_layers
-  std::int64_t n_kv_heads = 0;                              // 0 when read: filled with n_heads
-  std::int64_t d_head = 0;                                  // filled with d_model / n_heads
-  std::int64_t d_ff = 0;                                    // filled with 4 d_model
-  std::int64_t max_seq_len = 0;                             // filled with train.seq_len
-  Position position = Position::learned;
+  std::vector<LayerKind> layer_kinds;
+  // Kinds of a stack's layers, repeated until it is full; empty: its layers are all alike.
+  std::vector<std::string> layers, encoder_layers, decoder_layers;
+  std::int64_t max_seq_len = 0;      // filled with train.seq_len
   std::int64_t position_offset = 0;  // learned: row of the first position
   Sinusoid sinusoid = Sinusoid::interleaved;
-  RopeConfig rope;
-  RelativeConfig relative;
-  Norm norm = Norm::layernorm;
-  NormPosition norm_position = NormPosition::pre;
-  double norm_eps = 1e-5;
-  Activation activation = Activation::gelu_tanh;
-  bool bias = true;
-  Switch qkv_bias = Switch::automatic;  // automatic: as bias
-  Switch ffn_bias = Switch::automatic;  // automatic: as bias
-  bool qk_norm = false;  // norm of each head's queries and keys, before rotary positions
+  RelativeConfig relative;  // of all layers with position relative: a stack has one table
   TieEmbeddings tie_embeddings = TieEmbeddings::yes;
   bool scale_embeddings = false;
   bool embedding_norm = false;
@@ -62,9 +86,8 @@ struct ModelConfig {
   bool head_transform = false;               // encoder: dense, activation and norm before the head
   bool next_sentence = false;                // encoder: the second objective of BERT
   HeadBias head_bias = HeadBias::automatic;  // automatic: as bias unless the head is tied
-  bool scale_attention = true, scale_logits = false;
+  bool scale_logits = false;
   double init_std = 0.02;
-  DropoutConfig dropout;
   bool random_init() const { return init == "random"; }
   bool encodes() const { return family != Family::decoder; }
   bool decodes() const { return family != Family::encoder; }
@@ -76,16 +99,35 @@ struct ModelConfig {
     using enum TieEmbeddings;
     return tie_embeddings == yes || tie_embeddings == all || tie_embeddings == decoder;
   }
-  bool has_qkv_bias() const {
-    return qkv_bias == Switch::automatic ? bias : qkv_bias == Switch::yes;
+  // The layers of each stack in order, an encoder_decoder's encoder first.
+  std::vector<std::vector<LayerConfig>> stacks() const;
+  // Reduces a stack to these of its layers, in ascending order.
+  void keep_layers(std::size_t stack, const std::vector<std::size_t>& kept);
+  // Reduces every stack to its first layers: `least` of them or more, all that it has where it has
+  // fewer, with one of each kind.
+  void shorten(std::int64_t least);
+  template <class P>
+  bool any_layer(P&& fulfils) const {
+    return std::ranges::any_of(
+        stacks(), [&](const auto& stack) { return std::ranges::any_of(stack, fulfils); });
   }
-  bool has_ffn_bias() const {
-    return ffn_bias == Switch::automatic ? bias : ffn_bias == Switch::yes;
+  bool uniform() const;  // all layers have the model's own keys
+  bool drops() const;    // some dropout is on
+  void set_dropout(const DropoutConfig& everywhere);
+  // Calls f(layer, path) for what all layers have and for each kind, with the path of its keys.
+  template <class F>
+  void for_each_kind(F&& f) {
+    f(static_cast<LayerConfig&>(*this), std::string("model."));
+    for (LayerKind& k : layer_kinds) f(k.layer, "model.layer_kinds." + k.name + ".");
+  }
+  template <class F>
+  void for_each_kind(F&& f) const {
+    f(static_cast<const LayerConfig&>(*this), std::string("model."));
+    for (const LayerKind& k : layer_kinds) f(k.layer, "model.layer_kinds." + k.name + ".");
   }
   bool has_head_bias() const {
     return head_bias == HeadBias::automatic ? bias && !tied_head() : head_bias != HeadBias::no;
   }
-  bool gated() const { return activation == Activation::swiglu || activation == Activation::geglu; }
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -97,6 +139,8 @@ using Report = std::function<void(const std::vector<std::string>& keys, const st
 // Fills the values that are derived from others: n_kv_heads, d_head, d_ff, the layers of each
 // stack, and max_seq_len from `seq_len`.
 void fill_derived(ModelConfig& model, std::int64_t seq_len);
+// `layer` with those of its values that are as in `before` replaced by those of `now`.
+LayerConfig rebased(const LayerConfig& layer, const LayerConfig& before, const LayerConfig& now);
 // Checks the range of each value and every rule between values, whatever trains the model.
 void check_model(const ModelConfig& model, const Report& report);
 

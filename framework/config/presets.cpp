@@ -8,14 +8,22 @@ struct Size {
   std::int64_t vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff, max_seq_len;
 };
 
+ModelConfig model(Family family, Size s) {
+  ModelConfig m;
+  m.family = family;
+  m.vocab_size = s.vocab_size;
+  m.d_model = s.d_model;
+  m.n_layers = s.n_layers;
+  m.n_heads = s.n_heads;
+  m.n_kv_heads = s.n_kv_heads;
+  m.d_ff = s.d_ff;
+  m.max_seq_len = s.max_seq_len;
+  return m;
+}
+
 ModelConfig bert(std::int64_t d_model, std::int64_t layers,
                  std::int64_t heads) {  // Devlin et al., "BERT", 2019; uncased
-  ModelConfig m{.family = Family::encoder,
-                .vocab_size = 30522,
-                .d_model = d_model,
-                .n_layers = layers,
-                .n_heads = heads,
-                .max_seq_len = 512};
+  ModelConfig m = model(Family::encoder, {30522, d_model, layers, heads, 0, 0, 512});
   m.norm_position = NormPosition::post;
   m.norm_eps = 1e-12;
   m.activation = Activation::gelu;
@@ -29,12 +37,7 @@ ModelConfig bert(std::int64_t d_model, std::int64_t layers,
 
 ModelConfig transformer(std::int64_t d_model, std::int64_t heads,
                         double dropout) {  // Vaswani et al., "Attention is all you need", 2017
-  ModelConfig m{.family = Family::encoder_decoder,
-                .vocab_size = 37000,
-                .d_model = d_model,
-                .n_layers = 6,
-                .n_heads = heads};
-  m.max_seq_len = 1024;
+  ModelConfig m = model(Family::encoder_decoder, {37000, d_model, 6, heads, 0, 0, 1024});
   m.position = Position::sinusoidal;
   m.sinusoid = Sinusoid::halves;
   m.norm_position = NormPosition::post;
@@ -46,14 +49,8 @@ ModelConfig transformer(std::int64_t d_model, std::int64_t heads,
 
 ModelConfig t5(Size s, bool gated) {  // Raffel et al., "Exploring the limits of transfer learning",
                                       // 2020; gated: version 1.1
-  ModelConfig m{.family = Family::encoder_decoder,
-                .vocab_size = s.vocab_size,
-                .d_model = s.d_model,
-                .n_layers = s.n_layers,
-                .n_heads = s.n_heads};
+  ModelConfig m = model(Family::encoder_decoder, s);
   m.d_head = 64;
-  m.d_ff = s.d_ff;
-  m.max_seq_len = s.max_seq_len;
   m.position = Position::relative;
   m.norm = Norm::rmsnorm;
   m.norm_eps = 1e-6;
@@ -67,12 +64,7 @@ ModelConfig t5(Size s, bool gated) {  // Raffel et al., "Exploring the limits of
 }
 
 ModelConfig bart_base() {  // Lewis et al., "BART", 2020
-  ModelConfig m{.family = Family::encoder_decoder,
-                .vocab_size = 50265,
-                .d_model = 768,
-                .n_layers = 6,
-                .n_heads = 12};
-  m.max_seq_len = 1024;
+  ModelConfig m = model(Family::encoder_decoder, {50265, 768, 6, 12, 0, 0, 1024});
   m.position_offset = 2;
   m.norm_position = NormPosition::post;
   m.activation = Activation::gelu;
@@ -85,14 +77,7 @@ ModelConfig bart_base() {  // Lewis et al., "BART", 2020
 
 ModelConfig gpt2(
     Size s) {  // Radford et al., "Language models are unsupervised multitask learners", 2019
-  ModelConfig m{.family = Family::decoder};
-  m.vocab_size = s.vocab_size;
-  m.d_model = s.d_model;
-  m.n_layers = s.n_layers;
-  m.n_heads = s.n_heads;
-  m.n_kv_heads = s.n_kv_heads;
-  m.d_ff = s.d_ff;
-  m.max_seq_len = s.max_seq_len;
+  ModelConfig m = model(Family::decoder, s);
   m.dropout = {0.1, 0.1, 0.1, 0};
   return m;
 }

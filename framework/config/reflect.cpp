@@ -47,8 +47,7 @@ std::string range_problem(const Field& f, T x) {
 
 class RangeChecker : public KeyVisitor {
  public:
-  using Found = std::function<void(const std::string&, const std::string&)>;
-  explicit RangeChecker(const Found& report) : report_(report) {}
+  explicit RangeChecker(const RangeReport& report) : report_(report) {}
   using FieldVisitor::value;
   void value(const Field& f, std::int64_t& x) override { check(f, x); }
   void value(const Field& f, std::uint64_t& x) override { check(f, x); }
@@ -66,7 +65,7 @@ class RangeChecker : public KeyVisitor {
     if (const std::string problem = range_problem(f, x); !problem.empty())
       report_(key_of(f), problem);
   }
-  const Found& report_;
+  const RangeReport& report_;
 };
 
 std::string_view parent_of(std::string_view dotted) {
@@ -123,7 +122,7 @@ std::string meant_key(std::string_view word, std::string_view section,
   return through_alias(nearest(word, words, 2));
 }
 
-void check_ranges(const Describe& fields, const RangeChecker::Found& report) {
+void check_ranges(const Describe& fields, const RangeReport& report) {
   RangeChecker checker(report);
   fields(checker);
 }
@@ -152,7 +151,7 @@ FieldReader::FieldReader(const YamlNode& root, Diagnostics& out,
     : root_(root), out_(out), keys_(keys), hints_(hints), complete_(complete) {}
 
 void FieldReader::read(const Body& fields) {
-  levels_.push_back({&root_, "", {}});
+  levels_.push_back({&root_, "", "", {}});
   fields(*this);
   report_unknown();
   levels_.pop_back();
@@ -311,20 +310,45 @@ void FieldReader::section(const Field& f, const Body& body, bool) {
         f, *node, "found " + describe(*node) + "; expected a section with keys such as " + [&] {
           std::vector<std::string_view> some;
           for (const auto& k : keys_)
-            if (parent_of(k) == dotted(f.name) && some.size() < 3) some.push_back(last_of(k));
+            if (parent_of(k) == known_as(f.name) && some.size() < 3) some.push_back(last_of(k));
           return join(some);
         }());
   }
 }
 
 void FieldReader::read_section(const YamlNode& node, const std::string& name, const Body& body) {
-  levels_.push_back({node.kind == Kind::map ? &node : nullptr, dotted(name) + ".", {}});
+  levels_.push_back(
+      {node.kind == Kind::map ? &node : nullptr, dotted(name) + ".", known_as(name) + ".", {}});
+  read_level(body);
+}
+
+void FieldReader::read_names(const Field& f, const YamlNode& map,
+                             const std::function<Body(const std::string&)>& fields) {
+  const std::string path = dotted(f.name) + ".", known_as = levels_.back().known_as;
+  for (std::size_t i = 0; i < map.keys.size(); ++i) {
+    const std::string& name = map.keys[i].text;
+    const YamlNode& section = map.items[i];
+    marks_[path + name] = section.at;
+    if (section.kind != Kind::map && section.kind != Kind::null) {
+      failed_.insert(path + name);
+      out_.error(section.at, quoted(path + name) + ": found " + describe(section) +
+                                 "; expected keys of '" + known_as.substr(0, known_as.size() - 1) +
+                                 "', or {}");
+      continue;
+    }
+    levels_.push_back(
+        {section.kind == Kind::map ? &section : nullptr, path + name + ".", known_as, {}});
+    read_level(fields(name));
+  }
+}
+
+void FieldReader::read_level(const Body& body) {
   // Misspelled keys come first: what they stand for is then not reported as missing.
   Level& level = levels_.back();
   for (std::size_t i = 0; level.node && i < level.node->keys.size(); ++i)
     if (const std::string meant = suggestion(level.node->keys[i], level.node->items[i]);
-        meant.starts_with(level.path))
-      failed_.insert(meant);
+        meant.starts_with(level.known_as))
+      failed_.insert(level.path + meant.substr(level.known_as.size()));
   body(*this);
   report_unknown();
   levels_.pop_back();
@@ -334,7 +358,7 @@ void FieldReader::read_section(const YamlNode& node, const std::string& name, co
 std::string_view FieldReader::missing_feature(const YamlNode& key, const YamlNode& value) const {
   const std::string low = lower(key.text);
   if (value.kind == Kind::scalar && hints_.keys.contains(low)) return {};
-  for (const std::string& name : {low, levels_.back().path + low})
+  for (const std::string& name : {low, known_as(low)})
     if (const auto found = hints_.missing.find(name); found != hints_.missing.end())
       return found->second;
   return {};
@@ -342,14 +366,14 @@ std::string_view FieldReader::missing_feature(const YamlNode& key, const YamlNod
 
 // The dotted key that an unknown key probably means; empty: no suggestion.
 std::string FieldReader::suggestion(const YamlNode& key, const YamlNode& value) {
-  const std::string path = levels_.back().path, section(parent_of(path + "x"));
+  const std::string path = levels_.back().known_as, section(parent_of(path + "x"));
   const bool known = std::find(keys_.begin(), keys_.end(), path + key.text) != keys_.end();
   if (out_.full() || known || !missing_feature(key, value).empty()) return {};
   return meant_key(key.text, section, keys_, hints_);
 }
 
 std::string FieldReader::help_for_value(const Field& f, const std::string& text) const {
-  const std::string typed = dotted(f.name) + "=" + lower(text);
+  const std::string typed = known_as(f.name) + "=" + lower(text);
   if (const auto none = hints_.missing.find(typed); none != hints_.missing.end())
     return std::string(none->second) + " is not supported yet";
   std::string_view meant = nearest(text, f.choices);
@@ -372,9 +396,9 @@ void FieldReader::report_unknown() {
     const YamlNode& value = level.node->items[i];
     const std::string meant = suggestion(key, value);
     std::vector<std::string_view> known(level.known.begin(), level.known.end());
-    std::string help = "did you mean '" +
-                       (meant.starts_with(level.path) ? meant.substr(level.path.size()) : meant) +
-                       "'?";
+    std::string help =
+        "did you mean '" +
+        (meant.starts_with(level.known_as) ? meant.substr(level.known_as.size()) : meant) + "'?";
     if (meant.empty()) help.clear();
     if (const std::string_view feature = missing_feature(key, value); !feature.empty())
       help = std::string(feature) + " is not supported yet";

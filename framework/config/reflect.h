@@ -50,6 +50,7 @@ struct SpecialField {
   bool single = true;                                 // may be a single value
   int least = 0, most = 0;                            // 0: no list
   std::function<void(FieldVisitor&)> item_keys = {};  // set if an item may be a map
+  bool named = false;                                 // a map from names to item_keys
 };
 
 class FieldVisitor {
@@ -135,6 +136,9 @@ class FieldReader : public FieldVisitor {
   bool read_value(const Field&, const YamlNode&, bool&);
   bool read_value(const Field&, const YamlNode&, std::string&);
   void read_section(const YamlNode& map, const std::string& name, const Body& fields);
+  // A map from names to sections, whose keys are those of the section around `f`.
+  void read_names(const Field& f, const YamlNode& map,
+                  const std::function<Body(const std::string& name)>& fields);
   void error(const Field&, const YamlNode&, const std::string& problem,
              const std::string& help = {});
 
@@ -148,7 +152,8 @@ class FieldReader : public FieldVisitor {
  private:
   struct Level {
     const YamlNode* node;
-    std::string path;  // "model.", empty at the root
+    std::string path;      // "model.", empty at the root
+    std::string known_as;  // the path by which `keys` has its keys
     std::set<std::string_view> known;
   };
   template <class T>
@@ -156,8 +161,12 @@ class FieldReader : public FieldVisitor {
   template <class T>
   bool in_range(const Field& f, const YamlNode& node, T x);
   const YamlNode* enter(std::string_view name);
+  void read_level(const Body& body);
   std::string dotted(std::string_view name) const {
     return levels_.back().path + std::string(name);
+  }
+  std::string known_as(std::string_view name) const {
+    return levels_.back().known_as + std::string(name);
   }
   // The place of a key, or of the innermost section around it that is there.
   Mark where(std::string dotted) const;
@@ -188,9 +197,14 @@ std::vector<std::string> field_keys(const Describe& fields);  // dotted, section
 // Rows of a Markdown table: key, type, default, meaning.
 std::string field_reference(const Describe& fields);
 std::string field_schema(const std::string& title, const Describe& fields);  // JSON, draft 7
-// Calls report(dotted key, problem) for each value that is out of range.
-void check_ranges(const Describe& fields,
-                  const std::function<void(const std::string&, const std::string&)>& report);
+using RangeReport = std::function<void(const std::string& key, const std::string& problem)>;
+// Reports each value that is out of range, by its dotted key.
+void check_ranges(const Describe& fields, const RangeReport& report);
+std::string yaml_of(const Field& field, std::int64_t value);
+std::string yaml_of(const Field& field, std::uint64_t value);
+std::string yaml_of(const Field& field, double value);
+std::string yaml_of(const Field& field, bool value);
+std::string yaml_of(const Field& field, const std::string& value);
 std::string expected_value(const Field& field);  // "a number >= 0 and < 1", "one of a, b"
 
 }  // namespace tfm::config

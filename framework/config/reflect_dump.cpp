@@ -3,28 +3,29 @@
 #include "config/reflect.h"
 
 namespace tfm::config {
-namespace {
 
-std::string as_yaml(const Field& f, std::int64_t x) {
+std::string yaml_of(const Field& f, std::int64_t x) {
   return x == 0 && !f.automatic.empty() ? std::string(f.automatic) : std::to_string(x);
 }
-std::string as_yaml(const Field&, std::uint64_t x) { return std::to_string(x); }
-std::string as_yaml(const Field& f, double x) {
+std::string yaml_of(const Field&, std::uint64_t x) { return std::to_string(x); }
+std::string yaml_of(const Field& f, double x) {
   return x == 0 && !f.automatic.empty() ? std::string(f.automatic) : number_text(x);
 }
-std::string as_yaml(const Field&, bool x) { return x ? "true" : "false"; }
-std::string as_yaml(const Field& f, const std::string& x) {
+std::string yaml_of(const Field&, bool x) { return x ? "true" : "false"; }
+std::string yaml_of(const Field& f, const std::string& x) {
   return x.empty() && !f.automatic.empty() ? std::string(f.automatic) : quote_yaml(x);
 }
+
+namespace {
 
 // Visits every value as (field, its YAML); derived classes handle sections and special forms.
 class TextVisitor : public KeyVisitor {
  public:
-  void value(const Field& f, std::int64_t& x) override { leaf(f, as_yaml(f, x)); }
-  void value(const Field& f, std::uint64_t& x) override { leaf(f, as_yaml(f, x)); }
-  void value(const Field& f, double& x) override { leaf(f, as_yaml(f, x)); }
-  void value(const Field& f, bool& x) override { leaf(f, as_yaml(f, x)); }
-  void value(const Field& f, std::string& x) override { leaf(f, as_yaml(f, x)); }
+  void value(const Field& f, std::int64_t& x) override { leaf(f, yaml_of(f, x)); }
+  void value(const Field& f, std::uint64_t& x) override { leaf(f, yaml_of(f, x)); }
+  void value(const Field& f, double& x) override { leaf(f, yaml_of(f, x)); }
+  void value(const Field& f, bool& x) override { leaf(f, yaml_of(f, x)); }
+  void value(const Field& f, std::string& x) override { leaf(f, yaml_of(f, x)); }
 
  protected:
   virtual void leaf(const Field& f, const std::string& yaml) = 0;

@@ -25,6 +25,11 @@ class SchemaWriter : public FieldVisitor {
     leaf(f, is_boolean(f, w) ? std::string(w) : json_string(w));
   }
   void special(const Field& f, const SpecialField& s) override {
+    if (s.named)
+      return put(f, "{" + description(f) +
+                        any_of(R"({"type": "object", "additionalProperties": )" +
+                               object(s.item, s.item_keys, indent_, kSection) + "}") +
+                        "}");
     std::string forms = one_of(s.item);
     if (s.item_keys) forms += ", " + object(s.item, s.item_keys, indent_, kMap);
     const std::string item = R"({"anyOf": [)" + forms + "]}";

@@ -20,31 +20,35 @@ using Refuse = std::function<void(const std::vector<std::string>& keys, const st
 
 void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
   const std::int64_t t = c.parallel.tensor;
-  const ModelConfig& m = c.model;
+  // Sizes of layers that are shared out, with their keys.
+  std::vector<std::pair<std::string, std::int64_t>> sizes;
+  c.model.for_each_kind([&](const LayerConfig& l, const std::string& path) {
+    if (c.model.any_layer([&l](const auto& other) { return other == l; }))
+      sizes.insert(sizes.end(), {{path + "n_heads", l.n_heads},
+                                 {path + "n_kv_heads", l.n_kv_heads},
+                                 {path + "d_ff", l.d_ff}});
+  });
   std::vector<std::int64_t> legal;
   for (std::int64_t d : divisors(ranks))
-    if (m.n_heads % d == 0 && m.n_kv_heads % d == 0 && m.d_ff % d == 0) legal.push_back(d);
+    if (std::ranges::all_of(sizes, [d](const auto& s) { return s.second % d == 0; }))
+      legal.push_back(d);
   const std::string values =
       "; legal values of parallel.tensor for " + text(ranks) + " ranks are " + listed(legal, t);
   if (ranks % t != 0)
     refuse(
         {"parallel.tensor"},
         "the " + text(ranks) + " ranks are not divisible by parallel.tensor " + text(t) + values);
-  const auto check = [&](const char* name, std::int64_t size) {
-    if (size % t == 0) return;
-    std::vector<std::int64_t> divide = divisors(size);
-    refuse({"parallel.tensor", "model." + std::string(name)},
-           std::string(name) + " " + text(size) + " is not divisible by parallel.tensor " +
-               text(t) + "; it is divisible by " + listed(divide, t) + values);
-  };
   if (drops_targets(c) && c.parallel.sequence && 8 % t != 0)
     refuse({"parallel.tensor", "parallel.sequence", "model.dropout"},
            "parallel.sequence shares out positions, but targets of span_corruption are padded to "
            "multiples of 8, on which masks of dropout depend; expected parallel.tensor 1, 2, 4 or "
            "8, parallel.sequence false, or model.dropout 0");
-  check("n_heads", m.n_heads);
-  check("n_kv_heads", m.n_kv_heads);
-  check("d_ff", m.d_ff);
+  for (const auto& [key, size] : sizes)
+    if (size % t != 0)
+      refuse({"parallel.tensor", key},
+             key.substr(key.starts_with("model.layer_kinds.") ? 18 : 6) + " " + text(size) +
+                 " is not divisible by parallel.tensor " + text(t) + "; it is divisible by " +
+                 listed(divisors(size), t) + values);
 }
 
 void check_pipeline(const Config& c, int ranks, const Refuse& refuse) {
@@ -192,8 +196,10 @@ void check_sizes(const Config& c, const Refuse& refuse) {
   const ModelConfig& m = c.model;
   const TrainConfig& t = c.train;
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
-  const double width =
-      std::max({real(m.vocab_size), real(m.d_ff), real(m.n_heads) * real(m.d_head)});
+  double width = real(m.vocab_size);
+  m.for_each_kind([&](const LayerConfig& l, const std::string&) {
+    width = std::max({width, real(l.d_ff), real(l.n_heads) * real(l.d_head)});
+  });
   const double tokens = t.counts_tokens() ? real(std::max(t.micro_batch_tokens, t.seq_len))
                                           : real(t.micro_batch_size) * real(t.seq_len);
   const std::string micro = t.counts_tokens() ? "micro_batch_tokens" : "micro_batch_size";

@@ -61,10 +61,16 @@ std::string changed_model(const Config& before, const Config& now) {
   same.model.init = now.model.init;
   same.model.preset = now.model.preset;
   same.model.init_std = now.model.init_std;
-  same.model.dropout = now.model.dropout;
   same.model.padding_idx = now.model.padding_idx;
   same.model.decoder_start = now.model.decoder_start;
-  same.model.rope = now.model.rope;
+  const auto take = [](LayerConfig& layer, const LayerConfig& from) {
+    layer.dropout = from.dropout;
+    layer.rope = from.rope;
+  };
+  take(same.model, now.model);
+  for (LayerKind& kind : same.model.layer_kinds)
+    for (const LayerKind& other : now.model.layer_kinds)
+      if (other.name == kind.name) take(kind.layer, other.layer);
   if (same.model.has_head_bias() && now.model.head_bias == HeadBias::frozen)
     same.model.head_bias = HeadBias::frozen;
   if (now.model.position != Position::learned) same.model.max_seq_len = now.model.max_seq_len;

@@ -1,4 +1,6 @@
 // Rules of a model, whatever trains it.
+#include <set>
+
 #include "config/fields.h"
 #include "config/rules.h"
 
@@ -40,40 +42,107 @@ Only only_with(const Report& report) {
 
 namespace {
 
-void check_heads(const ModelConfig& m, const Report& report) {
-  if (m.d_head == 0 && m.n_heads > 0 && m.d_model % m.n_heads != 0)
-    report({"model.n_heads", "model.d_model", "model.preset"},
+// `path`: of the layer's keys.
+void check_heads(const LayerConfig& l, const std::string& path, const ModelConfig& m,
+                 const Report& report) {
+  if (l.d_head == 0 && l.n_heads > 0 && m.d_model % l.n_heads != 0)
+    report({path + "n_heads", "model.d_model", "model.preset"},
            "d_model " + std::to_string(m.d_model) + " is not divisible by n_heads " +
-               std::to_string(m.n_heads) + " (" + std::to_string(m.d_model) + " = " +
-               std::to_string(m.d_model / m.n_heads) + " * " + std::to_string(m.n_heads) + " + " +
-               std::to_string(m.d_model % m.n_heads) + "); legal values of n_heads are " +
-               listed(divisors(m.d_model), m.n_heads),
+               std::to_string(l.n_heads) + " (" + std::to_string(m.d_model) + " = " +
+               std::to_string(m.d_model / l.n_heads) + " * " + std::to_string(l.n_heads) + " + " +
+               std::to_string(m.d_model % l.n_heads) + "); legal values of n_heads are " +
+               listed(divisors(m.d_model), l.n_heads),
            "or set d_head explicitly");
-  if (m.n_kv_heads > 0 && m.n_heads % m.n_kv_heads != 0)
-    report({"model.n_kv_heads", "model.n_heads", "model.preset"},
-           "n_heads " + std::to_string(m.n_heads) + " is not divisible by n_kv_heads " +
-               std::to_string(m.n_kv_heads) + "; legal values of n_kv_heads are " +
-               listed(divisors(m.n_heads), m.n_kv_heads),
+  if (l.n_kv_heads > 0 && l.n_heads % l.n_kv_heads != 0)
+    report({path + "n_kv_heads", path + "n_heads", "model.preset"},
+           "n_heads " + std::to_string(l.n_heads) + " is not divisible by n_kv_heads " +
+               std::to_string(l.n_kv_heads) + "; legal values of n_kv_heads are " +
+               listed(divisors(l.n_heads), l.n_kv_heads),
            "");
-  if (m.position == Position::rope && m.d_head % 2 != 0)
-    report({"model.d_head", "model.position", "model.n_heads"},
-           "d_head " + std::to_string(m.d_head) +
+  if (l.position == Position::rope && l.d_head % 2 != 0)
+    report({path + "d_head", path + "position", path + "n_heads"},
+           "d_head " + std::to_string(l.d_head) +
                " is odd, but position rope rotates pairs of elements; expected an even d_head",
            "");
+  const RopeScaling& s = l.rope.scaling;
+  if (l.position == Position::rope && s.factor != 1 &&
+      !(s.low_freq_factor > 0 && s.low_freq_factor < s.high_freq_factor))
+    report({path + "rope.scaling.low_freq_factor", path + "rope.scaling.high_freq_factor",
+            path + "rope.scaling.factor"},
+           "low_freq_factor " + number_text(s.low_freq_factor) + " and high_freq_factor " +
+               number_text(s.high_freq_factor) +
+               " are out of order; expected 0 < low_freq_factor < high_freq_factor",
+           "");
+}
+
+void check_positions(const ModelConfig& m, const Report& report) {
   if (m.position == Position::sinusoidal && m.d_model % 2 != 0)
     report({"model.d_model", "model.position"},
            "d_model " + std::to_string(m.d_model) +
                " is odd, but position sinusoidal needs pairs of elements; expected an even d_model",
            "");
-  const RopeScaling& s = m.rope.scaling;
-  if (m.position == Position::rope && s.factor != 1 &&
-      !(s.low_freq_factor > 0 && s.low_freq_factor < s.high_freq_factor))
-    report({"model.rope.scaling.low_freq_factor", "model.rope.scaling.high_freq_factor",
-            "model.rope.scaling.factor"},
-           "low_freq_factor " + number_text(s.low_freq_factor) + " and high_freq_factor " +
-               number_text(s.high_freq_factor) +
-               " are out of order; expected 0 < low_freq_factor < high_freq_factor",
+  for (const LayerKind& kind : m.layer_kinds)
+    if (kind.layer.position != m.position &&
+        (kind.layer.position == Position::learned || kind.layer.position == Position::sinusoidal))
+      report({"model.layer_kinds." + kind.name + ".position", "model.position"},
+             word(kind.layer.position) +
+                 " positions are added to the embeddings, not in a layer; expected rope, alibi, "
+                 "relative or none, or model.position " +
+                 word(kind.layer.position),
+             "");
+  for (const auto& stack : m.stacks()) {
+    const auto relative = [](const LayerConfig& l) { return l.position == Position::relative; };
+    const auto first = std::ranges::find_if(stack, relative);
+    for (const LayerConfig& l : stack)
+      if (relative(l) && l.n_heads != first->n_heads)
+        return report(
+            {"model.layer_kinds", "model.position"},
+            "layers with position relative share one table, a row for each head, but have " +
+                std::to_string(first->n_heads) + " and " + std::to_string(l.n_heads) +
+                " heads (n_heads); expected the same number",
+            "");
+  }
+}
+
+void check_pattern(const ModelConfig& m, const std::string& key,
+                   const std::vector<std::string>& pattern, bool fits, std::int64_t layers,
+                   std::set<std::string>& used, const Report& report) {
+  only_with(report)(
+      !pattern.empty(), fits, key,
+      key == "model.layers" ? "families encoder and decoder" : "family encoder_decoder",
+      key == "model.layers" ? "'encoder_layers' and 'decoder_layers'" : "'layers'");
+  std::vector<std::string_view> names;
+  for (const LayerKind& kind : m.layer_kinds) names.push_back(kind.name);
+  for (const std::string& name : pattern) {
+    used.insert(name);
+    if (std::ranges::find(names, name) != names.end()) continue;
+    const std::string_view near = nearest(name, names);
+    report({key},
+           quoted(name) + " is not a kind of layer; expected " +
+               (names.empty() ? "names of model.layer_kinds, which is empty"
+                              : "one of " + join(names) + " (model.layer_kinds)"),
+           near.empty() ? "" : "did you mean '" + std::string(near) + "'?");
+  }
+  if (fits && std::ssize(pattern) > layers && layers > 0)
+    report({key},
+           key + " names " + std::to_string(pattern.size()) + " layers, but the stack has " +
+               std::to_string(layers) + "; expected at most as many",
            "");
+}
+
+void check_kinds(const ModelConfig& m, const Report& report) {
+  std::set<std::string> used;
+  check_pattern(m, "model.layers", m.layers, !m.translates(), m.n_layers, used, report);
+  check_pattern(m, "model.encoder_layers", m.encoder_layers, m.translates(), m.n_encoder_layers,
+                used, report);
+  check_pattern(m, "model.decoder_layers", m.decoder_layers, m.translates(), m.n_decoder_layers,
+                used, report);
+  for (const LayerKind& kind : m.layer_kinds)
+    if (!used.contains(kind.name))
+      report({"model.layer_kinds." + kind.name, "model.layer_kinds"},
+             "no layer is of the kind " + quoted(kind.name) + "; expected its name in " +
+                 (m.translates() ? "model.encoder_layers or model.decoder_layers" : "model.layers"),
+             "");
 }
 
 // Rejects options of another family or of another kind of position embedding.
@@ -129,29 +198,15 @@ void check_family(const ModelConfig& m, const Report& report) {
        "position sinusoidal");
 }
 
-// Numbers of bytes that are computed from far larger models would overflow.
-void check_parameters(const ModelConfig& m, const Report& report) {
-  constexpr double kMost = 1e16;
-  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
-  const double heads = real(m.n_heads + m.n_kv_heads) * real(m.d_head),
-               block = (m.translates() ? 4 : 2) * heads + (m.gated() ? 3 : 2) * real(m.d_ff),
-               n = real(m.d_model) * (real(m.total_layers()) * block + real(m.vocab_size));
-  if (n > kMost)
-    report({"model.d_model", "model.n_layers", "model.d_ff", "model.n_heads", "model.d_head"},
-           "d_model " + std::to_string(m.d_model) + ", " + std::to_string(m.total_layers()) +
-               " layers, d_ff " + std::to_string(m.d_ff) + " and " + std::to_string(m.n_heads) +
-               " heads of " + std::to_string(m.d_head) + " make more than " + number_text(kMost) +
-               " parameters; expected smaller sizes",
-           "");
-}
-
 }  // namespace
 
 void fill_derived(ModelConfig& m, std::int64_t seq_len) {
-  if (m.n_kv_heads == 0) m.n_kv_heads = m.n_heads;
-  if (m.d_head == 0 && m.n_heads > 0 && m.d_model % m.n_heads == 0)
-    m.d_head = m.d_model / m.n_heads;
-  if (m.d_ff == 0) m.d_ff = m.gated() ? round_up(ceil_div(8 * m.d_model, 3), 64) : 4 * m.d_model;
+  m.for_each_kind([&m](LayerConfig& l, const std::string&) {
+    if (l.n_kv_heads == 0) l.n_kv_heads = l.n_heads;
+    if (l.d_head == 0 && l.n_heads > 0 && m.d_model % l.n_heads == 0)
+      l.d_head = m.d_model / l.n_heads;
+    if (l.d_ff == 0) l.d_ff = l.gated() ? round_up(ceil_div(8 * m.d_model, 3), 64) : 4 * m.d_model;
+  });
   if (m.max_seq_len == 0) m.max_seq_len = seq_len;
   if (m.translates()) {
     if (m.n_encoder_layers == 0) m.n_encoder_layers = m.n_layers;
@@ -171,13 +226,21 @@ void check_model(const ModelConfig& m, const Report& report) {
     report(keys, message, help);
   };
   check_family(m, first);
-  check_heads(m, first);
+  check_kinds(m, first);
+  m.for_each_kind([&](const LayerConfig& l, const std::string& path) {
+    if (m.any_layer([&l](const auto& other) { return other == l; })) check_heads(l, path, m, first);
+  });
+  check_positions(m, first);
+  const auto out_of_range = [&](const std::string& path) {
+    return [&, path](const std::string& key, const std::string& problem) {
+      if (!wrong) first({path + key}, key + " " + problem, "");
+    };
+  };
   ModelConfig copy = m;
-  check_ranges([&copy](FieldVisitor& v) { describe(copy, v); },
-               [&](const std::string& key, const std::string& problem) {
-                 if (!wrong) first({"model." + key}, key + " " + problem, "");
-               });
-  if (!wrong) check_parameters(m, first);
+  check_ranges([&copy](FieldVisitor& v) { describe(copy, v); }, out_of_range("model."));
+  m.for_each_kind([&](const LayerConfig& l, const std::string& path) {
+    check_layer_ranges(l, out_of_range(path));
+  });
 }
 
 }  // namespace tfm::config

@@ -63,7 +63,8 @@ const Architecture& architecture_for(const config::ModelConfig& model, std::stri
   std::vector<const char*> unmet;
   for (const Architecture& a : architectures()) {
     if (a.family != model.family) continue;
-    const auto missing = a.needs(model).unmet;
+    auto missing = a.needs(model).unmet;
+    if (!model.uniform()) missing.push_back("layers that are all alike (layer_kinds)");
     if (nearest && missing.size() >= unmet.size() && !(missing.empty() && a.name == preferred))
       continue;
     nearest = &a, unmet = missing;

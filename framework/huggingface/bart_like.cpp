@@ -4,9 +4,10 @@ namespace tfm::huggingface::bart_like {
 
 config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad,
                          std::int64_t start) {
-  config::ModelConfig m{.family = config::Family::encoder_decoder,
-                        .norm_position = config::NormPosition::post,
-                        .head_bias = config::HeadBias::frozen};
+  config::ModelConfig m;
+  m.family = config::Family::encoder_decoder;
+  m.norm_position = config::NormPosition::post;
+  m.head_bias = config::HeadBias::frozen;
   m.vocab_size = whole(c, "vocab_size", vocab_size);
   m.d_model = whole(c, "d_model", 1024), m.n_encoder_layers = layers(c, "encoder_layers", 12),
   m.n_decoder_layers = layers(c, "decoder_layers", 12);

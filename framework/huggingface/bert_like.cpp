@@ -5,11 +5,12 @@ namespace tfm::huggingface::bert_like {
 config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad) {
   must_say(c, "position_embedding_type", "absolute");
   must_be(c, "is_decoder", false);
-  config::ModelConfig m{.family = config::Family::encoder,
-                        .norm_position = config::NormPosition::post,
-                        .embedding_norm = true,
-                        .head_transform = true,
-                        .head_bias = config::HeadBias::yes};
+  config::ModelConfig m;
+  m.family = config::Family::encoder;
+  m.norm_position = config::NormPosition::post;
+  m.embedding_norm = true;
+  m.head_transform = true;
+  m.head_bias = config::HeadBias::yes;
   m.vocab_size = whole(c, "vocab_size", vocab_size);
   m.d_model = whole(c, "hidden_size", 768), m.n_layers = layers(c, "num_hidden_layers", 12),
   m.n_heads = whole(c, "num_attention_heads", 12);

@@ -7,7 +7,8 @@ config::ModelConfig read(const io::JsonNode& c) {
   for (const char* key :
        {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"})
     must_be(c, key, false);
-  config::ModelConfig m{.family = config::Family::decoder};
+  config::ModelConfig m;
+  m.family = config::Family::decoder;
   m.vocab_size = whole(c, "vocab_size", 50257);
   m.d_model = whole(c, "n_embd", 768), m.n_layers = layers(c, "n_layer", 12),
   m.n_heads = whole(c, "n_head", 12);

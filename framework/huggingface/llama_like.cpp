@@ -27,9 +27,10 @@ void read_rope(const io::JsonNode& c, std::int64_t max_seq_len, config::RopeConf
 }  // namespace
 
 config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
-  config::ModelConfig m{.family = config::Family::decoder,
-                        .position = config::Position::rope,
-                        .norm = config::Norm::rmsnorm};
+  config::ModelConfig m;
+  m.family = config::Family::decoder;
+  m.position = config::Position::rope;
+  m.norm = config::Norm::rmsnorm;
   m.vocab_size = whole(c, "vocab_size", defaults.vocab_size);
   m.d_model = whole(c, "hidden_size", 4096), m.n_layers = layers(c, "num_hidden_layers", 32);
   m.n_heads = whole(c, "num_attention_heads", 32);

@@ -5,9 +5,10 @@ namespace {
 
 config::ModelConfig read(const io::JsonNode& c) {
   must_be(c, "is_encoder_decoder", true);
-  config::ModelConfig m{.family = config::Family::encoder_decoder,
-                        .position = config::Position::relative,
-                        .norm = config::Norm::rmsnorm};
+  config::ModelConfig m;
+  m.family = config::Family::encoder_decoder;
+  m.position = config::Position::relative;
+  m.norm = config::Norm::rmsnorm;
   m.bias = m.scale_attention = false, m.head_bias = config::HeadBias::no;
   m.vocab_size = whole(c, "vocab_size", 32128);
   m.d_model = whole(c, "d_model", 512), m.n_heads = whole(c, "num_heads", 8),

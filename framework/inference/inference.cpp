@@ -40,16 +40,17 @@ std::vector<double> Inference::row(std::int64_t index) {
 Generation::Forwards::Forwards(const nn::Model& model, const nn::BatchShape& shape, DType dtype) {
   if (shape.source_length > 0) {
     nn::Recording r = model.record_encoder(shape, dtype);
-    const std::vector<graph::Value> made = r.cross_kv;
+    const std::vector<graph::Value> made = r.states_of(true);
     source.emplace(std::move(r), made);
   }
-  const auto steps_of = [&](std::int64_t length, bool own_caches) {
+  const auto steps_of = [&](std::int64_t length, bool own_states) {
     nn::BatchShape s = shape;
     s.length = length;
     nn::Recording r = model.record_decode(s, dtype);
     const graph::Value logits = r.logits;
-    std::vector<graph::Value> given = r.cross_kv;
-    if (!own_caches) given.insert(given.end(), r.caches.begin(), r.caches.end());
+    std::vector<graph::Value> given = r.states_of(true);
+    if (!own_states)
+      for (const graph::Value own : r.states_of(false)) given.push_back(own);
     return ForwardPass(std::move(r), {logits}, {.given = std::move(given)});
   };
   step.emplace(steps_of(1, true));
@@ -61,8 +62,8 @@ std::pair<std::byte*, std::span<std::int32_t>> Generation::Forwards::lay_out_ord
   const nn::BatchShape& shape = step->recording().shape;
   if (shape.beams == 1) return {};
   std::int64_t longest = 0;
-  for (const graph::Value cache : step->recording().caches)
-    longest = std::max(longest, step->recording().tape->info(cache).bytes());
+  for (const graph::Value state : step->recording().states_of(false))
+    longest = std::max(longest, step->recording().tape->info(state).bytes());
   std::byte* const aside = arena.take("order", longest);
   return {aside, arena.take_span<std::int32_t>("order", shape.sequences * shape.capacity)};
 }
@@ -105,12 +106,22 @@ Generation::Generation(const nn::Model& model, const comm::RankContext& rank_con
   const device::AnyStream stream = rank_context_.device.stream();
   std::vector<Tensor> given;
   if (source) source->bind(stream, weights, arena_);
-  for (std::size_t l = 0; source && l < source->recording().cross_kv.size(); ++l)
-    given.push_back(source->output(source->recording().cross_kv[l]));
+  if (source)
+    for (const graph::Value made : source->recording().states_of(true))
+      given.push_back(source->output(made));
   step->bind(stream, weights, arena_, given);
-  for (const graph::Value cache : step->recording().caches) given.push_back(step->leaf(cache));
+  for (const graph::Value own : step->recording().states_of(false))
+    given.push_back(step->leaf(own));
   if (steps) steps->bind(stream, weights, arena_, given);
   std::tie(aside_, rows_) = forwards_.lay_out_order(arena_);
+}
+
+void Generation::clear(const Tensor& state) {
+  with_float(state.dtype, [&]<class T>() {
+    device::on(rank_context_.device.stream(), [&](auto& s) {
+      kernels::fill(s, kernels::FillArgs<T>{state.elements(), T{}, state.ptr<T>()});
+    });
+  });
 }
 
 void Generation::run(const ForwardPass& forward, const BatchFields& fields) {
@@ -121,6 +132,8 @@ void Generation::run(const ForwardPass& forward, const BatchFields& fields) {
 
 void Generation::start(const BatchFields& source) {
   position_ = 0;
+  for (const nn::Recording::State& s : forwards_.step->recording().states)
+    if (s.kind == nn::StateSpec::Kind::fixed) clear(forwards_.step->leaf(s.value));
   if (!forwards_.source) return;
   const auto mask = source.at(Field::source_mask);
   source_mask_.assign(mask.begin(), mask.end());
@@ -165,37 +178,37 @@ void Generation::gather_logits(const ForwardPass& from) {
   });
 }
 
-// Moves cache rows to the beams that continue them: to scratch memory first, then to their new
-// places.
+// Moves the rows of states to the beams that continue them: to scratch memory first, then to where
+// they belong.
 void Generation::reorder(std::span<const std::int64_t> parents) {
-  const std::int64_t capacity = shape_.capacity;
-  std::vector<std::int64_t> changed;
-  std::vector<std::int32_t> rows;
-  for (std::int64_t i = 0; i < std::ssize(parents); ++i) {
-    const std::int64_t parent = parents[static_cast<std::size_t>(i)];
-    if (parent == i) continue;
-    changed.push_back(i);
-    for (std::int64_t t = 0; t < position_; ++t)
-      rows.push_back(static_cast<std::int32_t>(parent * capacity + t));
-  }
-  if (rows.empty()) return;
-  TFM_CHECK(aside_, "sequences that change places are beams");
-  const device::AnyStream stream = rank_context_.device.stream();
-  device::upload(stream, rows_.data(), rows.data(), std::ssize(rows) * 4);
-  for (const graph::Value v : forwards_.step->recording().caches) {
-    const Tensor cache = forwards_.step->leaf(v);
-    const std::int64_t width = cache.shape[1];
-    with_float(cache.dtype, [&]<class T>() {
-      T* const aside = reinterpret_cast<T*>(aside_);
-      device::on(stream, [&](auto& s) {
+  const auto changed = [&](std::size_t i) { return parents[i] != static_cast<std::int64_t>(i); };
+  for (const nn::Recording::State& s : forwards_.step->recording().states) {
+    if (s.kind == nn::StateSpec::Kind::source) continue;
+    const bool growing = s.kind == nn::StateSpec::Kind::growing;
+    const std::int64_t stride = growing ? shape_.capacity : 1, used = growing ? position_ : 1;
+    std::vector<std::int32_t> rows;
+    for (std::size_t i = 0; i < parents.size(); ++i)
+      for (std::int64_t t = 0; changed(i) && t < used; ++t)
+        rows.push_back(static_cast<std::int32_t>(parents[i] * stride + t));
+    if (rows.empty()) continue;
+    TFM_CHECK(aside_, "sequences that are reordered are beams");
+    const device::AnyStream stream = rank_context_.device.stream();
+    device::upload(stream, rows_.data(), rows.data(), std::ssize(rows) * 4);
+    const Tensor state = forwards_.step->leaf(s.value);
+    const std::int64_t width = state.shape[1];
+    with_float(state.dtype, [&]<class T>() {
+      const T* aside = reinterpret_cast<const T*>(aside_);
+      device::on(stream, [&](auto& on) {
         kernels::embedding(
-            s, kernels::EmbeddingArgs<T>{std::ssize(rows), width, rows_.data(), cache.ptr<T>(), 0,
-                                         cache.shape[0], 1, aside});
-        for (std::size_t k = 0; k < changed.size(); ++k)
-          kernels::copy(
-              s, kernels::CopyArgs<T>{position_ * width,
-                                      aside + static_cast<std::int64_t>(k) * position_ * width,
-                                      cache.ptr<T>() + changed[k] * capacity * width});
+            on, kernels::EmbeddingArgs<T>{std::ssize(rows), width, rows_.data(), state.ptr<T>(), 0,
+                                          state.shape[0], 1, reinterpret_cast<T*>(aside_)});
+        for (std::size_t i = 0; i < parents.size(); ++i) {
+          if (!changed(i)) continue;
+          kernels::copy(on, kernels::CopyArgs<T>{
+                                used * width, aside,
+                                state.ptr<T>() + static_cast<std::int64_t>(i) * stride * width});
+          aside += used * width;
+        }
       });
     });
   }

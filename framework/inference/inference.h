@@ -28,8 +28,8 @@ class Inference {
   std::int64_t vocab_size_;
 };
 
-// Sequences that grow token by token. Keys and values of earlier tokens are kept, and the source is
-// read once.
+// Sequences that grow token by token. Mixers keep states of earlier tokens, and the source is read
+// once.
 class Generation {
  public:
   // `shape`: capacity is the most tokens of a sequence; a length above 1 allows appending as many
@@ -58,18 +58,19 @@ class Generation {
   struct Forwards {
     Forwards(const nn::Model& model, const nn::BatchShape& shape, DType dtype);
     std::int64_t bytes() const;
-    // Memory of reorder(), if there are beams: rows of a cache, and which rows they are.
+    // Memory of reorder(), if there are beams: rows of a state, and which rows they are.
     std::pair<std::byte*, std::span<std::int32_t>> lay_out_order(device::Arena& arena) const;
     std::optional<ForwardPass> source, step, steps;  // `step`: one token; `steps`: shape.length
   };
   void run(const ForwardPass& forward, const BatchFields& fields);
+  void clear(const Tensor& state);
   void gather_logits(const ForwardPass& from);
 
   comm::RankContext rank_context_;
   nn::BatchShape shape_;
   Forwards forwards_;
   device::Arena arena_;
-  // Scratch of reorder(): rows of a cache, and which rows they are.
+  // Scratch of reorder(): rows of a state, and which rows they are.
   std::byte* aside_ = nullptr;
   std::span<std::int32_t> rows_;
   std::vector<std::int32_t> source_mask_;

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/batch.h"
-#include "nn/layers.h"
+#include "nn/mixer.h"
 
 namespace tfm::nn {
 
@@ -23,7 +23,7 @@ struct BatchShape {
   Mask mask = Mask::none;          // of ids; encoders and sources always have a padding mask
   bool right_padded = false;       // in every mask, padding comes after all real positions
   // Only for record_decode, with `length` new tokens per sequence:
-  std::int64_t capacity = 0;  // positions of the caches
+  std::int64_t capacity = 0;  // positions of the growing states
   std::int64_t beams = 1;     // number of consecutive sequences that share a source
   SequenceShare share = {};   // this rank's share of each sequence and of its source
 
@@ -67,10 +67,33 @@ struct Recording {
   std::vector<Loss> losses;
   // (N, this rank's rows of the vocabulary); only from record_logits and record_decode.
   graph::Value logits;
-  // Keys and values of each decoder layer on this rank: (B capacity, 2 KV D), leaves of
-  // record_decode; and (source tokens, 2 KV D), made by record_encoder, leaves of record_decode.
-  std::vector<graph::Value> caches;
-  std::vector<graph::Value> cross_kv;
+  // What mixers keep in a generation, in the order of layers: leaves of record_decode; those of
+  // kind `source` are made by record_encoder.
+  struct State {
+    graph::Value value;
+    StateSpec::Kind kind;
+  };
+  std::vector<State> states;
+  // Adds leaves of these states.
+  std::vector<graph::Value> add_states(const std::vector<StateSpec>& specs) {
+    std::vector<graph::Value> leaves;
+    for (const StateSpec& s : specs) {
+      const std::int64_t rows = s.kind == StateSpec::Kind::source ? shape.source_rows().tokens()
+                                : s.kind == StateSpec::Kind::fixed
+                                    ? shape.sequences
+                                    : shape.sequences * shape.capacity;
+      leaves.push_back(
+          tape->input("state." + std::to_string(states.size()), {rows, s.width}, tape->dtype()));
+      states.push_back({leaves.back(), s.kind});
+    }
+    return leaves;
+  }
+  std::vector<graph::Value> states_of(bool source) const {
+    std::vector<graph::Value> some;
+    for (const State& s : states)
+      if ((s.kind == StateSpec::Kind::source) == source) some.push_back(s.value);
+    return some;
+  }
 
   Recording() = default;
   Recording(const BatchShape& shape, DType dtype)
@@ -103,10 +126,11 @@ class Model {
   // The loss: in training with dropout and label smoothing, else the negative log-likelihood.
   virtual Recording record_loss(const BatchShape& shape, DType dtype, bool training) const = 0;
   virtual Recording record_logits(const BatchShape& shape, DType dtype) const = 0;
-  // Generation: logits of new tokens at positions from StepState::first_position on, which see the
-  // caches and are appended to them. Not with sequence parallelism. An internal error for encoders.
+  // Generation: logits of new tokens at positions from StepState::first_position on, which read and
+  // update the states. Not with sequence parallelism. An internal error for encoders.
   virtual Recording record_decode(const BatchShape& shape, DType dtype) const = 0;
-  // Makes cross_kv of an encoder-decoder for record_decode. An internal error for other models.
+  // Makes the states of an encoder-decoder's source for record_decode. An internal error for other
+  // models.
   virtual Recording record_encoder(const BatchShape& shape, DType dtype) const = 0;
 };
 

@@ -16,6 +16,15 @@ int ParameterSet::add(ParameterSpec spec) {
     if (kStageAxes.contains(a)) spec.placement[a] = Placement::one_rank;
   spec.stage = stage_;
   if (!spec.trained) spec.decay = spec.hidden = false;
+  // Beyond this, numbers of bytes would overflow.
+  constexpr double kMost = 1e16;
+  for (const PartSpec& part : spec.parts)
+    elements_ +=
+        static_cast<double>(part.rows) * static_cast<double>(std::max<std::int64_t>(spec.cols, 1));
+  if (elements_ > kMost)
+    throw Error(ExitCode::usage, spec.parts.front().name +
+                                     ": the model has more than 1e+16 parameters with it; expected "
+                                     "smaller sizes or fewer layers");
   specs_.push_back(std::move(spec));
   layers_.push_back(layer_);
   return size() - 1;

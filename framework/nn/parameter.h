@@ -105,6 +105,7 @@ class ParameterSet {
 
   // Returns the parameter's index, which is the same on all ranks. Its owner is the pipeline rank
   // of the last begin_stage().
+  // Error(usage) where the model has too many elements.
   int add(ParameterSpec spec);
   void begin_stage(int stage) { stage_ = stage; }
   // Declares that a pipeline rank uses the parameter. If another one owns it, it is borrowed: the
@@ -194,6 +195,7 @@ class ParameterSet {
   std::vector<PartSlice> slices_;
   std::vector<Segment> segments_;
   std::int64_t flat_ = 0, borrowed_ = 0;
+  double elements_ = 0;  // of all parts
 };
 
 }  // namespace tfm::nn

@@ -3,23 +3,18 @@
 #include <algorithm>
 
 #include "data/batch_shapes.h"
+#include "models/abridged.h"
 #include "models/stages.h"
 
 namespace tfm::plan {
 namespace {
 
-// The blocks between the first and the last one of a stack take the same time: one of them is
-// enough.
-constexpr std::int64_t kBlocks = 3;
-
-// Of one stage with all blocks, but at most `blocks` of a stack, which keeps everything and shares
-// out nothing.
-StepPlan plan_of_micro_batch(const config::Config& resolved, std::int64_t blocks) {
+// Of one stage with all blocks of `model`, which keeps everything and shares out nothing.
+StepPlan plan_of_micro_batch(const config::Config& resolved, const config::ModelConfig& model) {
   const ShapePlan shape =
       divided(resolved, config::layout_of(resolved), data::batch_shapes(resolved).back());
   config::Config c = resolved;
-  for (std::int64_t* n : {&c.model.n_layers, &c.model.n_encoder_layers, &c.model.n_decoder_layers})
-    *n = std::min(*n, blocks);
+  c.model = model;
   c.parallel.pipeline = 1;
   c.parallel.virtual_stages = 0;
   c.parallel.layers_per_stage.clear();
@@ -29,34 +24,26 @@ StepPlan plan_of_micro_batch(const config::Config& resolved, std::int64_t blocks
   return make_step_plan(c, comm::Mesh(config::layout_of(c)), {}, shape.shape, Extent::timed);
 }
 
-// Of the whole `model`, by a plan of kBlocks of a stack.
-LeastTime::Layers layers_of(const StepPlan& plan, const config::ModelConfig& model,
+// `plan`: of the short model, in which `like` says to which block each block of the whole model is
+// equal.
+LeastTime::Layers layers_of(const StepPlan& plan, const std::vector<std::size_t>& like,
                             bool accumulating, const DeviceModel& device) {
   LeastTime::Layers layers;
   const std::vector<double> seconds = seconds_of_nodes(plan, plan.largest(), accumulating, device);
+  std::vector<double> blocks(1 + *std::ranges::max_element(like));
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     const int block = plan.largest().training.tape->nodes()[i].scope;
-    layers.all += seconds[i];
-    if (block < 0) {
-      layers.head += seconds[i];
+    if (block >= 0) {
+      blocks[static_cast<std::size_t>(block)] += seconds[i];
+      layers.head = 0;
       continue;
     }
-    layers.blocks.resize(static_cast<std::size_t>(block) + 1);
-    layers.blocks.back() += seconds[i];
-    layers.head = 0;
+    layers.all += seconds[i];
+    layers.head += seconds[i];
   }
-  const auto repeat = [&](std::int64_t first, std::int64_t blocks) {
-    if (blocks <= kBlocks) return;
-    const auto inner = layers.blocks.begin() + first + 1;
-    const double each = *inner;
-    layers.all += static_cast<double>(blocks - kBlocks) * each;
-    layers.blocks.insert(inner, static_cast<std::size_t>(blocks - kBlocks), each);
-  };
-  if (model.translates()) {
-    repeat(0, model.n_encoder_layers);
-    repeat(model.n_encoder_layers, model.n_decoder_layers);
-  } else {
-    repeat(0, model.n_layers);
+  for (const std::size_t block : like) {
+    layers.blocks.push_back(blocks[block]);
+    layers.all += blocks[block];
   }
   return layers;
 }
@@ -101,10 +88,11 @@ void LeastTime::calibrate(const StepPlan& plan) {
 }
 
 void LeastTime::learn(const config::Config& resolved) {
-  if (ideal_ == 0) calibrate(plan_of_micro_batch(resolved, resolved.model.total_layers()));
-  const StepPlan plan = plan_of_micro_batch(resolved, kBlocks);
-  layers_[key_of(resolved, plan.largest())] = {layers_of(plan, resolved.model, false, device_),
-                                               layers_of(plan, resolved.model, true, device_)};
+  if (ideal_ == 0) calibrate(plan_of_micro_batch(resolved, resolved.model));
+  const models::Abridged shorter = models::abridged(resolved.model);
+  const StepPlan plan = plan_of_micro_batch(resolved, shorter.model);
+  layers_[key_of(resolved, plan.largest())] = {layers_of(plan, shorter.like, false, device_),
+                                               layers_of(plan, shorter.like, true, device_)};
 }
 
 const std::vector<int>& LeastTime::rank_of_block(const config::Config& c,

@@ -31,11 +31,11 @@ AsRunSize as_run_size(const config::Config& config, const comm::Mesh& mesh,
   const std::int64_t part = c.train.micro_batch_size * c.parallel.data;
   c.train.global_batch_size = std::min(c.train.global_batch_size, 2 * part);
   const config::ModelConfig& m = config.model;
-  size.configured = m.translates() ? std::max(m.n_encoder_layers, m.n_decoder_layers) : m.n_layers;
+  for (const auto& stack : m.stacks())
+    size.configured = std::max<std::int64_t>(size.configured, std::ssize(stack));
   const auto with_layers = [&](std::int64_t layers) {
-    for (auto of : {&config::ModelConfig::n_layers, &config::ModelConfig::n_encoder_layers,
-                    &config::ModelConfig::n_decoder_layers})
-      c.model.*of = std::min(m.*of, layers);
+    c.model = m;
+    c.model.shorten(layers);
     c.parallel.layers_per_stage = config.parallel.layers_per_stage;
     if (c.model.total_layers() != m.total_layers()) c.parallel.layers_per_stage.clear();
     size.layers = layers;
@@ -46,10 +46,10 @@ AsRunSize as_run_size(const config::Config& config, const comm::Mesh& mesh,
   if (with_layers(size.configured) <= size.available) return size;
   // One of each stack and stage is tried whether it fits or not.
   const std::int64_t stages = c.parallel.pipeline * c.parallel.stages_of_rank();
-  const auto blocks = [&](std::int64_t layers) {
-    return m.translates()
-               ? std::min(m.n_encoder_layers, layers) + std::min(m.n_decoder_layers, layers)
-               : layers;
+  const auto blocks = [&m](std::int64_t layers) {
+    config::ModelConfig shorter = m;
+    shorter.shorten(layers);
+    return shorter.total_layers();
   };
   std::int64_t fits = 1, too_many = size.configured;
   while (blocks(fits) < stages) ++fits;

@@ -232,13 +232,13 @@ config::Config shrink(const config::Config& config) {
   config::Config c = config;
   config::ModelConfig& m = c.model;
   const std::int64_t tp = c.parallel.tensor;
-  for (std::int64_t* layers : {&m.n_layers, &m.n_encoder_layers, &m.n_decoder_layers})
-    *layers = std::min(
-        *layers, std::max<std::int64_t>(2, c.parallel.pipeline * c.parallel.stages_of_rank()));
+  m.shorten(std::max<std::int64_t>(2, c.parallel.pipeline * c.parallel.stages_of_rank()));
   if (m.total_layers() != config.model.total_layers()) c.parallel.layers_per_stage.clear();
-  m.d_head = std::min<std::int64_t>(m.d_head, 8);
+  m.for_each_kind([tp](config::LayerConfig& l, const std::string&) {
+    l.d_head = std::min<std::int64_t>(l.d_head, 8);
+    l.d_ff = std::min(l.d_ff, 12 * tp);
+  });
   m.d_model = m.n_heads * m.d_head;
-  m.d_ff = std::min(m.d_ff, 12 * tp);
   m.vocab_size = std::min<std::int64_t>(m.vocab_size, 211);
   const std::int64_t chunks = c.parallel.context > 1 ? 2 * c.parallel.context : 1;
   c.train.seq_len = std::min(c.train.seq_len, round_up(16, tp * chunks));

@@ -67,7 +67,7 @@ def digest(folder):
             if event["event"] == "step":
                 found.append((event["step"], event["loss"], event["grad_norm"], event["tokens"]))
             if event["event"] == "eval":
-                found.append({k: v for k, v in event.items() if k not in ("event", "seconds")})
+                found.append({k: v for k, v in event.items() if k not in ("event", "seconds", "time")})
     if (folder / "eval.json").exists():
         found.append((folder / "eval.json").read_text())
     for file in sorted(folder.rglob("*.safetensors")):

@@ -23,6 +23,10 @@ const std::vector<test::ModelCase> kContexts{
     {"family: encoder_decoder, n_layers: 2, position: relative, norm: rmsnorm, bias: false, "
      "tie_embeddings: inputs, dropout: {attention: 0.2, residual: 0.2, output: 0.2}",
      "type: pairs"},
+    {"family: decoder, n_layers: 3, position: rope, dropout: 0.1, layers: [a, b, c], layer_kinds: "
+     "{a: {}, b: {n_kv_heads: 4, d_ff: 64, rope: {theta: 100}}, c: {position: alibi, qk_norm: "
+     "true}}",
+     "type: tokens, documents: separate"},
 };
 
 // On eight ranks a few that share out something else, too.

@@ -20,6 +20,14 @@ const std::vector<test::ModelCase> kPipelines{
     {"family: encoder_decoder, n_encoder_layers: 1, n_decoder_layers: 4, position: relative, norm: "
      "rmsnorm, bias: false, tie_embeddings: inputs, dropout: {residual: 0.1, output: 0.2}",
      "type: pairs", 5},
+    {"family: decoder, n_layers: 7, position: rope, dropout: 0.1, layers: [a, b, a, c], "
+     "layer_kinds: {a: {}, b: {n_kv_heads: 4, d_ff: 64, rope: {theta: 100}, activation: swiglu}, "
+     "c: {position: none, norm: rmsnorm, bias: false, dropout: {ffn: 0.2}}}",
+     "type: tokens", 7},
+    {"family: encoder_decoder, n_layers: 3, position: relative, encoder_layers: [wide, plain], "
+     "decoder_layers: [plain, wide, other], layer_kinds: {plain: {}, wide: {d_ff: 64, activation: "
+     "relu}, other: {position: none, n_kv_heads: 4, norm_position: post}}",
+     "type: pairs", 6},
 };
 
 struct Pipeline {

@@ -18,6 +18,9 @@ const std::vector<test::ModelCase> kFamilies{
     {"family: encoder_decoder, n_encoder_layers: 2, n_decoder_layers: 1, n_kv_heads: 8, position: "
      "relative, relative: {buckets: 8, max_distance: 12}, norm: rmsnorm, bias: false, dropout: 0.1",
      "type: pairs"},
+    {"family: decoder, n_layers: 4, n_kv_heads: 8, position: rope, dropout: 0.1, layers: [a, b], "
+     "layer_kinds: {a: {}, b: {d_ff: 72, activation: geglu, bias: false, position: none}}",
+     "type: tokens"},
 };
 
 constexpr int kMicroBatches = 4;

@@ -1,0 +1,288 @@
+// Keys of `model` that concern one layer, and the kinds of layers that differ in them.
+#include <algorithm>
+#include <variant>
+
+#include "config/field_kinds.h"
+#include "config/fields.h"
+
+namespace tfm::config {
+
+using namespace field;
+
+namespace {
+
+void describe(DropoutConfig& d, FieldVisitor& v, bool stack) {
+  if (stack)
+    v.value(fraction("embedding", "dropout probability after the embeddings"), d.embedding);
+  v.value(fraction("attention", "dropout probability of the attention weights"), d.attention);
+  v.value(fraction("residual",
+                   "dropout probability of each sublayer's output, before the residual addition"),
+          d.residual);
+  v.value(fraction("ffn", "dropout probability of the feed-forward network's hidden activations"),
+          d.ffn);
+  if (stack)
+    v.value(
+        fraction("output", "dropout probability of the output of each stack of layers, as in T5"),
+        d.output);
+}
+
+// `model`: absent for a kind.
+void describe_dropout(DropoutConfig& d, const ModelConfig* model, FieldVisitor& v) {
+  const Field f =
+      fraction("dropout",
+               "dropout probability: a number for all places (`output` only if a T5 preset or "
+               "`model.init` has it), or a section with one for each");
+  const auto read = [&d, f, model](FieldReader& reader, const YamlNode& node) {
+    double p = 0;
+    if (!reader.read_value(f, node, p)) return;
+    d.attention = d.residual = d.ffn = p;
+    if (model) d.embedding = p, d.output = d.output > 0 ? p : 0;
+  };
+  const auto flow = [&d, model] {
+    const double p = d.embedding;
+    const bool output = d.output > 0 || model->translates();  // a preset may have it
+    if (d == DropoutConfig{p, p, p, p} && (p == 0 || !output)) return number_text(p);
+    return "{embedding: " + number_text(d.embedding) + ", attention: " + number_text(d.attention) +
+           ", residual: " + number_text(d.residual) + ", ffn: " + number_text(d.ffn) +
+           (output ? ", output: " + number_text(d.output) : "") + "}";
+  };
+  v.special(f, {.type = "a number >= 0 and < 1, or a section",
+                .read = read,
+                .flow = flow,
+                .keys = [&d, model](FieldVisitor& inner) { describe(d, inner, model); },
+                .item = f});
+}
+
+void describe(RopeConfig& r, FieldVisitor& v) {
+  v.value(Field{.name = "theta",
+                .help = "base of the rotation frequencies",
+                .kind = FieldKind::real,
+                .low = 0,
+                .low_open = true},
+          r.theta);
+  v.section(section("scaling", "RoPE frequency scaling as in Llama 3.1"), [&r](FieldVisitor& s) {
+    RopeScaling& k = r.scaling;
+    s.value(real("factor", 1, "factor by which long wavelengths are stretched; 1: no scaling"),
+            k.factor);
+    s.value(real("low_freq_factor", 0,
+                 "wavelengths above original_max_seq_len / low_freq_factor are stretched by the "
+                 "full factor"),
+            k.low_freq_factor);
+    s.value(real("high_freq_factor", 0,
+                 "wavelengths below original_max_seq_len / high_freq_factor are left unchanged"),
+            k.high_freq_factor);
+    s.value(number("original_max_seq_len", 1, "sequence length of the original pretraining"),
+            k.original_max_seq_len);
+  });
+}
+
+void describe_layer(LayerConfig& l, const ModelConfig* model, FieldVisitor& v) {
+  const Field heads = number("n_heads", 1, "number of attention heads", 65536);
+  v.value(model ? required(heads) : heads, l.n_heads);
+  v.value(derived(number("n_kv_heads", 1,
+                         "number of key/value heads; fewer than n_heads: grouped-query attention; "
+                         "1: multi-query attention",
+                         65536),
+                  "`n_heads`"),
+          l.n_kv_heads);
+  v.value(derived(number("d_head", 1, "dimension of each head", 65536), "`d_model / n_heads`"),
+          l.d_head);
+  v.value(with_word(option("qkv_bias",
+                           "add biases to the query, key and value projections; auto: as `bias`"),
+                    "auto"),
+          l.qkv_bias);
+  v.value(flag("qk_norm", "normalize the queries and keys of each head, before RoPE"), l.qk_norm);
+  v.value(flag("scale_attention", "divide attention scores by sqrt(d_head)"), l.scale_attention);
+  v.value(option("position", "position encoding"), l.position);
+  v.section(section("rope", "rotary position embedding (RoPE), for `position: rope`"),
+            [&l](FieldVisitor& r) { describe(l.rope, r); });
+  v.value(derived(number("d_ff", 1, "hidden dimension of the feed-forward network", 1 << 24),
+                  "`4 d_model`; gated activations: `8/3 d_model` rounded up to a multiple of 64"),
+          l.d_ff);
+
+  v.value(option("activation", "activation function of the feed-forward network"), l.activation);
+  v.value(with_word(option("ffn_bias", "add biases to the feed-forward network; auto: as `bias`"),
+                    "auto"),
+          l.ffn_bias);
+  v.value(option("norm", "normalization layer"), l.norm);
+  v.value(option("norm_position", "pre: before each sublayer; post: after the residual addition"),
+          l.norm_position);
+  v.value(Field{.name = "norm_eps",
+                .help = "epsilon added to the variance",
+                .kind = FieldKind::real,
+                .low = 1.2e-38},  // a float
+          l.norm_eps);
+  v.value(flag("bias", "add biases to linear layers and layernorms"), l.bias);
+  describe_dropout(l.dropout, model, v);
+}
+
+// Every value by its dotted key, to be set in another configuration of the same fields.
+class Values : public KeyVisitor {
+ public:
+  using FieldVisitor::value;
+  void value(const Field& f, std::int64_t& x) override { visit(f, x); }
+  void value(const Field& f, std::uint64_t& x) override { visit(f, x); }
+  void value(const Field& f, double& x) override { visit(f, x); }
+  void value(const Field& f, bool& x) override { visit(f, x); }
+  void value(const Field& f, std::string& x) override { visit(f, x); }
+
+  using Value = std::variant<std::int64_t, std::uint64_t, double, bool, std::string>;
+  std::map<std::string, Value> values;
+  bool sets = false;  // sets those that it has, instead of taking them
+
+ private:
+  template <class T>
+  void visit(const Field& f, T& x) {
+    if (!sets)
+      values[key_of(f)] = x;
+    else if (const auto found = values.find(key_of(f)); found != values.end())
+      x = std::get<T>(found->second);
+  }
+};
+
+Values values_of(LayerConfig layer) {
+  Values all;
+  describe_layer(layer, nullptr, all);
+  return all;
+}
+
+// Those values of `layer` that differ from `base`.
+Values differences(const LayerConfig& layer, const LayerConfig& base) {
+  Values all = values_of(layer);
+  const Values others = values_of(base);
+  std::erase_if(all.values, [&](const auto& v) { return others.values.at(v.first) == v.second; });
+  return all;
+}
+
+// A kind as flow YAML: the keys in which it differs from the model.
+class KindText : public KeyVisitor {
+ public:
+  explicit KindText(const Values& shown) : shown_(shown) {}
+  using FieldVisitor::value;
+  void value(const Field& f, std::int64_t& x) override { leaf(f, yaml_of(f, x)); }
+  void value(const Field& f, std::uint64_t& x) override { leaf(f, yaml_of(f, x)); }
+  void value(const Field& f, double& x) override { leaf(f, yaml_of(f, x)); }
+  void value(const Field& f, bool& x) override { leaf(f, yaml_of(f, x)); }
+  void value(const Field& f, std::string& x) override { leaf(f, yaml_of(f, x)); }
+  void special(const Field& f, const SpecialField& s) override { nested(f, s.keys); }
+  void section(const Field& f, const Body& body, bool) override { nested(f, body); }
+  std::string text() const { return "{" + text_ + "}"; }
+
+ private:
+  void add(const Field& f, const std::string& yaml) {
+    text_ += (text_.empty() ? "" : ", ") + std::string(f.name) + ": " + yaml;
+  }
+  void leaf(const Field& f, const std::string& yaml) {
+    if (shown_.values.contains(key_of(f))) add(f, yaml);
+  }
+  void nested(const Field& f, const Body& body) {
+    std::string outer;
+    std::swap(outer, text_);
+    inside(f, body);
+    std::swap(outer, text_);
+    if (!outer.empty()) add(f, "{" + outer + "}");
+  }
+  const Values& shown_;
+  std::string text_;
+};
+
+std::string flow_of(const std::vector<LayerKind>& kinds, const LayerConfig& base) {
+  std::string text;
+  for (LayerKind kind : kinds) {
+    const Values shown = differences(kind.layer, base);
+    KindText writer(shown);
+    describe_layer(kind.layer, nullptr, writer);
+    text += (text.empty() ? "" : ", ") + quote_yaml(kind.name) + ": " + writer.text();
+  }
+  return "{" + text + "}";
+}
+
+// Keys of a kind that is there already are changed.
+void read_kinds(ModelConfig& m, const Field& f, FieldReader& reader, const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::map)
+    return reader.error(f, node,
+                        "found " + describe(node) +
+                            "; expected names with the keys in which layers of that kind differ, "
+                            "such as {local: {rope: {theta: 10000}}, global: {}}");
+  reader.read_names(f, node, [&m](const std::string& name) -> FieldVisitor::Body {
+    auto at = std::ranges::find(m.layer_kinds, name, &LayerKind::name);
+    if (at == m.layer_kinds.end()) at = m.layer_kinds.insert(at, {name, m});
+    const auto index = at - m.layer_kinds.begin();
+    return [&m, index](FieldVisitor& v) {
+      describe_layer(m.layer_kinds[static_cast<std::size_t>(index)].layer, nullptr, v);
+    };
+  });
+}
+
+void describe_pattern(std::vector<std::string>& pattern, std::string_view name,
+                      std::string_view help, FieldVisitor& v) {
+  const Field item = text(name, help), f = with_word(item, "auto");
+  const auto read = [&pattern, f, item](FieldReader& reader, const YamlNode& node) {
+    pattern.clear();
+    if (node.kind == YamlNode::Kind::scalar && node.text == f.automatic) return;
+    if (node.kind != YamlNode::Kind::sequence || node.items.empty())
+      return reader.error(f, node,
+                          "found " + describe(node) +
+                              "; expected a list of names of model.layer_kinds, such as [local, "
+                              "local, global], or auto");
+    for (const YamlNode& n : node.items)
+      if (std::string kind; reader.read_value(item, n, kind)) pattern.push_back(kind);
+  };
+  v.special(f, {.type = "a list of names of `layer_kinds`, or `auto`",
+                .read = read,
+                .flow =
+                    [&pattern] {
+                      std::string all;
+                      for (const std::string& kind : pattern)
+                        all += (all.empty() ? "" : ", ") + quote_yaml(kind);
+                      return all.empty() ? "auto" : "[" + all + "]";
+                    },
+                .item = item,
+                .single = false,
+                .least = 1,
+                .most = kAnyNumber});
+}
+
+}  // namespace
+
+LayerConfig rebased(const LayerConfig& layer, const LayerConfig& before, const LayerConfig& now) {
+  Values kept = differences(layer, before);
+  kept.sets = true;
+  LayerConfig out = now;
+  describe_layer(out, nullptr, kept);
+  return out;
+}
+
+void describe_layers(ModelConfig& m, FieldVisitor& v) {
+  const LayerConfig before = m;
+  describe_layer(m, &m, v);
+  for (LayerKind& kind : m.layer_kinds) kind.layer = rebased(kind.layer, before, m);
+  const Field f = section("layer_kinds",
+                          "kinds of layers, by name: the keys of one layer, from `n_heads` to "
+                          "`dropout`, in which a kind differs from the model");
+  v.special(f, {.type = "names with keys of a layer",
+                .read = [&m, f](FieldReader& reader,
+                                const YamlNode& node) { read_kinds(m, f, reader, node); },
+                .flow = [&m] { return flow_of(m.layer_kinds, m); },
+                .item = f,
+                .item_keys =
+                    [](FieldVisitor& inner) {
+                      LayerConfig any;
+                      describe_layer(any, nullptr, inner);
+                    },
+                .named = true});
+  describe_pattern(m.layers, "layers",
+                   "kinds of the layers in order, repeated until the stack is full; auto: all "
+                   "layers alike",
+                   v);
+  describe_pattern(m.encoder_layers, "encoder_layers", "encoder_decoder: the same for the encoder",
+                   v);
+  describe_pattern(m.decoder_layers, "decoder_layers", "encoder_decoder: the same for the decoder",
+                   v);
+}
+
+void check_layer_ranges(LayerConfig layer, const RangeReport& report) {
+  check_ranges([&layer](FieldVisitor& v) { describe_layer(layer, nullptr, v); }, report);
+}
+
+}  // namespace tfm::config

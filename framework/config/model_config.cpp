@@ -1,0 +1,65 @@
+// The layers of a model.
+#include "config/model_config.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tfm::config {
+
+std::vector<std::vector<LayerConfig>> ModelConfig::stacks() const {
+  const auto filled = [this](const std::vector<std::string>& pattern, std::int64_t n) {
+    std::vector<LayerConfig> stack(static_cast<std::size_t>(n), *this);
+    for (std::size_t l = 0; !pattern.empty() && l < stack.size(); ++l) {
+      const auto kind =
+          std::ranges::find(layer_kinds, pattern[l % pattern.size()], &LayerKind::name);
+      if (kind != layer_kinds.end()) stack[l] = kind->layer;
+    }
+    return stack;
+  };
+  if (!translates()) return {filled(layers, n_layers)};
+  return {filled(encoder_layers, n_encoder_layers), filled(decoder_layers, n_decoder_layers)};
+}
+
+bool ModelConfig::uniform() const {
+  return !any_layer([this](const LayerConfig& l) { return l != *this; });
+}
+
+bool ModelConfig::drops() const {
+  bool any = false;
+  for_each_kind(
+      [&any](const LayerConfig& l, const std::string&) { any |= l.dropout != DropoutConfig{}; });
+  return any;
+}
+
+void ModelConfig::set_dropout(const DropoutConfig& everywhere) {
+  for_each_kind([&](LayerConfig& l, const std::string&) { l.dropout = everywhere; });
+}
+
+void ModelConfig::keep_layers(std::size_t stack, const std::vector<std::size_t>& kept) {
+  std::vector<std::string>& pattern = !translates() ? layers
+                                      : stack == 0  ? encoder_layers
+                                                    : decoder_layers;
+  std::vector<std::string> names;
+  for (const std::size_t l : kept)
+    if (!pattern.empty()) names.push_back(pattern[l % pattern.size()]);
+  pattern = std::move(names);
+  (!translates() ? n_layers : stack == 0 ? n_encoder_layers : n_decoder_layers) = std::ssize(kept);
+}
+
+void ModelConfig::shorten(std::int64_t least) {
+  const auto all = stacks();
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    const std::vector<LayerConfig>& stack = all[s];
+    std::vector<std::size_t> kept, others;
+    for (std::size_t l = 0; l < stack.size(); ++l) {
+      const auto end = stack.begin() + static_cast<std::ptrdiff_t>(l);
+      (std::find(stack.begin(), end, stack[l]) == end ? kept : others).push_back(l);
+    }
+    for (const std::size_t l : others)
+      if (std::ssize(kept) < least) kept.push_back(l);
+    std::ranges::sort(kept);
+    keep_layers(s, kept);
+  }
+}
+
+}  // namespace tfm::config

@@ -1,0 +1,163 @@
+#include "nn/attention.h"
+
+#include "nn/positions.h"
+
+namespace tfm::nn {
+namespace {
+
+ops::AttentionOptions on_rank(const Context& c, const AttentionOptions& o, const Rows& queries,
+                              const Rows& keys, bool training, bool right_padded) {
+  const std::int64_t heads = div_exact(o.heads, c.shards);
+  return {.heads = heads,
+          .kv_heads = div_exact(o.kv_heads, c.shards),
+          .head_size = o.head_size,
+          .queries = queries.sequence_length,
+          .keys = keys.sequence_length,
+          .scale = o.scale,
+          .right_padded = right_padded,
+          .dropout = training ? o.dropout : 0,
+          .head_offset = heads * c.shard,
+          .heads_total = o.heads,
+          .share = queries.share,
+          .ring = c.ring};
+}
+
+std::int64_t kv_width(const Context& c, const AttentionOptions& o) {
+  return 2 * o.head_size * div_exact(o.kv_heads, c.shards);
+}
+
+std::optional<HeadNorm> head_norm(Context& c, const std::vector<std::string>& names,
+                                  const AttentionOptions& o) {
+  if (!o.qk_norm) return std::nullopt;
+  return std::optional<HeadNorm>(std::in_place, c, names, o.head_size, *o.qk_norm);
+}
+
+std::string last_component(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+}  // namespace
+
+SelfAttention::SelfAttention(Context& c, const std::string& name, Options options)
+    : context_(c),
+      name_(last_component(name)),
+      options_(std::move(options)),
+      qkv_(c,
+           {{name + ".query", options_.heads * options_.head_size},
+            {name + ".key", options_.kv_heads * options_.head_size},
+            {name + ".value", options_.kv_heads * options_.head_size}},
+           options_.width, {Placement::shard_rows, options_.qkv_bias, c.init_std}),
+      norm_(head_norm(c, {name + ".query_norm", name + ".key_norm"}, options_)),
+      output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
+              {Placement::shard_columns, options_.bias, options_.output_std}) {}
+
+ops::AttentionOptions SelfAttention::options_on_rank(const MixerContext& c) const {
+  ops::AttentionOptions a = on_rank(context_, options_, c.rows, c.rows, c.training, c.right_padded);
+  a.causal = options_.causal;
+  if (options_.relative) a.buckets = c.buckets;
+  if (options_.alibi) {
+    const auto slopes = alibi_slopes(options_.heads);
+    a.alibi_slopes.assign(slopes.begin() + a.head_offset, slopes.begin() + a.head_offset + a.heads);
+  }
+  return a;
+}
+
+graph::Value SelfAttention::queries_keys_values(graph::Recorder& r, graph::Value x,
+                                                const Rows& rows) const {
+  const std::int64_t heads = div_exact(options_.heads, context_.shards),
+                     kv_heads = div_exact(options_.kv_heads, context_.shards);
+  graph::Value qkv = qkv_(r, enter_tp_region(r, context_, x));
+  if (norm_) qkv = (*norm_)(r, qkv, {heads, kv_heads});
+  if (options_.rotary_frequency.empty()) return qkv;
+  return ops::rotary(r, qkv,
+                     {heads + kv_heads, options_.head_size, options_.rotary_frequency, rows});
+}
+
+graph::Value SelfAttention::record(graph::Recorder& r, graph::Value x,
+                                   const MixerContext& c) const {
+  const graph::Recorder::Named scope(r, name_);
+  const graph::Value y =
+      ops::attention(r,
+                     {.q = queries_keys_values(r, x, c.rows),
+                      .q_segments = c.q_segments,
+                      .k_segments = c.k_segments,
+                      .relative_bias = options_.relative ? c.relative_bias : graph::Value{}},
+                     options_on_rank(c));
+  return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
+}
+
+std::vector<StateSpec> SelfAttention::states() const {
+  return {{StateSpec::Kind::growing, kv_width(context_, options_)}};
+}
+
+graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, const MixerContext& c,
+                                          std::span<const graph::Value> states) const {
+  TFM_CHECK(options_.causal, "new tokens follow others");
+  const graph::Recorder::Named scope(r, name_);
+  const graph::Value cache = states.front();
+  ops::AttentionOptions a = options_on_rank(c);
+  a.keys = div_exact(r.info(cache).shape[0], c.rows.sequences);
+  const graph::Value y =
+      ops::cached_attention(r, queries_keys_values(r, x, c.rows), cache,
+                            options_.relative ? c.relative_bias : graph::Value{}, std::move(a));
+  return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
+}
+
+CrossAttention::CrossAttention(Context& c, const std::string& name, Options options)
+    : context_(c),
+      name_(last_component(name)),
+      options_(options),
+      query_(c, {{name + ".query", options.heads * options.head_size}}, options.width,
+             {Placement::shard_rows, options.qkv_bias, c.init_std}),
+      kv_(c,
+          {{name + ".key", options.kv_heads * options.head_size},
+           {name + ".value", options.kv_heads * options.head_size}},
+          options.encoder_width, {Placement::shard_rows, options.qkv_bias, c.init_std}),
+      query_norm_(head_norm(c, {name + ".query_norm"}, options)),
+      key_norm_(head_norm(c, {name + ".key_norm"}, options)),
+      output_(c, {{name + ".output", options.width}}, options.heads * options.head_size,
+              {Placement::shard_columns, options.bias, options.output_std}) {}
+
+graph::Value CrossAttention::keys_values(graph::Recorder& r, graph::Value encoder_states) const {
+  const graph::Value kv = kv_(r, encoder_states);
+  return key_norm_ ? (*key_norm_)(r, kv, {div_exact(options_.kv_heads, context_.shards)}) : kv;
+}
+
+graph::Value CrossAttention::attend(graph::Recorder& r, graph::Value x, graph::Value keys_values,
+                                    const MixerContext& c) const {
+  const Source& source = *c.source;
+  const Rows queries{source.rows.sequences,
+                     div_exact(c.rows.sequences * c.rows.sequence_length, source.rows.sequences),
+                     c.rows.share};
+  ops::AttentionOptions a =
+      on_rank(context_, options_, queries, source.rows, c.training, source.right_padded);
+  a.causal = false;
+  graph::Value q = query_(r, enter_tp_region(r, context_, x));
+  if (query_norm_) q = (*query_norm_)(r, q, {a.heads});
+  const graph::Value y =
+      ops::attention(r, {.q = q, .kv = keys_values, .k_segments = source.segments}, std::move(a));
+  return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
+}
+
+graph::Value CrossAttention::record(graph::Recorder& r, graph::Value x,
+                                    const MixerContext& c) const {
+  const graph::Recorder::Named scope(r, name_);
+  return attend(r, x, keys_values(r, c.source->states), c);
+}
+
+std::vector<StateSpec> CrossAttention::states() const {
+  return {{StateSpec::Kind::source, kv_width(context_, options_)}};
+}
+
+graph::Value CrossAttention::record_decode(graph::Recorder& r, graph::Value x,
+                                           const MixerContext& c,
+                                           std::span<const graph::Value> states) const {
+  const graph::Recorder::Named scope(r, name_);
+  return attend(r, x, states.front(), c);
+}
+
+std::vector<graph::Value> CrossAttention::record_source(graph::Recorder& r,
+                                                        graph::Value encoder_states) const {
+  const graph::Recorder::Named scope(r, name_);
+  return {keys_values(r, encoder_states)};
+}
+
+}  // namespace tfm::nn

@@ -1,0 +1,71 @@
+#pragma once
+// Softmax attention within a sequence and to a source (Vaswani et al. 2017, 3.2). Heads are sharded
+// over tensor ranks.
+#include "nn/mixer.h"
+
+namespace tfm::nn {
+
+struct AttentionOptions {
+  std::int64_t width = 0, heads = 0, kv_heads = 0, head_size = 0;
+  bool qkv_bias = true, bias = true;
+  std::optional<Norm::Options> qk_norm;  // per head, before rotary positions
+  double scale = 1, dropout = 0, output_std = 0.02;
+};
+
+class SelfAttention final : public Mixer {
+ public:
+  struct Options : AttentionOptions {
+    bool causal = true;
+    std::vector<double> rotary_frequency;  // (D/2); empty: none
+    bool alibi = false, relative = false;  // relative: adds MixerContext::relative_bias
+  };
+  SelfAttention(Context& c, const std::string& name, Options options);
+  graph::Value record(graph::Recorder& r, graph::Value x, const MixerContext& c) const override;
+  // A cache of keys and values.
+  std::vector<StateSpec> states() const override;
+  graph::Value record_decode(graph::Recorder& r, graph::Value x, const MixerContext& c,
+                             std::span<const graph::Value> states) const override;
+
+ private:
+  ops::AttentionOptions options_on_rank(const MixerContext& c) const;
+  // (tokens, (H + 2 KV) D) with norms and rotary positions.
+  graph::Value queries_keys_values(graph::Recorder& r, graph::Value x, const Rows& rows) const;
+
+  Context context_;
+  std::string name_;
+  Options options_;
+  Linear qkv_;
+  std::optional<HeadNorm> norm_;
+  Linear output_;
+};
+
+// Queries from a sequence; keys and values from MixerContext::source.
+class CrossAttention final : public Mixer {
+ public:
+  struct Options : AttentionOptions {
+    std::int64_t encoder_width = 0;
+  };
+  CrossAttention(Context& c, const std::string& name, Options options);
+  graph::Value record(graph::Recorder& r, graph::Value x, const MixerContext& c) const override;
+  // The keys and values of the source.
+  std::vector<StateSpec> states() const override;
+  // The new tokens of all beams of a source are its queries.
+  graph::Value record_decode(graph::Recorder& r, graph::Value x, const MixerContext& c,
+                             std::span<const graph::Value> states) const override;
+  std::vector<graph::Value> record_source(graph::Recorder& r,
+                                          graph::Value encoder_states) const override;
+
+ private:
+  graph::Value keys_values(graph::Recorder& r, graph::Value encoder_states) const;
+  graph::Value attend(graph::Recorder& r, graph::Value x, graph::Value keys_values,
+                      const MixerContext& c) const;
+
+  Context context_;
+  std::string name_;
+  Options options_;
+  Linear query_, kv_;
+  std::optional<HeadNorm> query_norm_, key_norm_;
+  Linear output_;
+};
+
+}  // namespace tfm::nn

@@ -1,0 +1,27 @@
+#pragma once
+// The feed-forward network of a layer, dense or gated (Vaswani et al. 2017, 3.3; Shazeer 2020). Its
+// hidden columns are sharded over tensor ranks.
+#include "nn/mixer.h"
+
+namespace tfm::nn {
+
+class FeedForward final : public Ffn {
+ public:
+  struct Options {
+    std::int64_t width = 0, hidden = 0;
+    kernels::Activation activation = kernels::Activation::gelu_tanh;
+    bool gated = false, bias = true;
+    double dropout = 0, output_std = 0.02;
+  };
+  FeedForward(Context& c, const std::string& name, Options options);
+  graph::Value record(graph::Recorder& r, graph::Value x, const Rows& rows,
+                      bool training) const override;
+
+ private:
+  Context context_;
+  std::string name_;
+  Options options_;
+  Linear up_, down_;
+};
+
+}  // namespace tfm::nn

@@ -1,0 +1,94 @@
+#include "models/layer_parts.h"
+
+#include <cmath>
+
+#include "nn/attention.h"
+#include "nn/feed_forward.h"
+#include "nn/positions.h"
+
+namespace tfm::models {
+namespace {
+
+std::vector<double> rotary_frequencies(const config::LayerConfig& l) {
+  if (l.position != config::Position::rope) return {};
+  const config::RopeScaling& s = l.rope.scaling;
+  return nn::rotary_frequencies(
+      l.d_head, l.rope.theta,
+      {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_seq_len});
+}
+
+// GPT-2's rule: projections into a residual stream without norms start smaller, by sqrt of their
+// number.
+double output_std(const nn::Context& c, const config::LayerConfig& l, const StackInfo& stack) {
+  const std::int64_t sublayers = stack.layers * (stack.cross ? 3 : 2);
+  return l.norm_position == config::NormPosition::pre
+             ? c.init_std / std::sqrt(static_cast<double>(sublayers))
+             : c.init_std;
+}
+
+nn::AttentionOptions attention_options(const nn::Context& c, const config::LayerConfig& l,
+                                       const StackInfo& stack) {
+  return {.width = stack.d_model,
+          .heads = l.n_heads,
+          .kv_heads = l.n_kv_heads,
+          .head_size = l.d_head,
+          .qkv_bias = l.has_qkv_bias(),
+          .bias = l.bias,
+          .qk_norm = l.qk_norm ? std::optional(norm_of(l)) : std::nullopt,
+          .scale = l.scale_attention ? 1 / std::sqrt(static_cast<double>(l.d_head)) : 1.0,
+          .dropout = l.dropout.attention,
+          .output_std = output_std(c, l, stack)};
+}
+
+}  // namespace
+
+kernels::Activation activation_of(config::Activation activation) {
+  switch (activation) {
+    case config::Activation::relu:
+      return kernels::Activation::relu;
+    case config::Activation::gelu:
+      return kernels::Activation::gelu;
+    case config::Activation::gelu_tanh:
+    case config::Activation::geglu:
+      return kernels::Activation::gelu_tanh;
+    case config::Activation::silu:
+    case config::Activation::swiglu:
+      return kernels::Activation::silu;
+  }
+  internal_error("unhandled enum value");
+}
+
+nn::Norm::Options norm_of(const config::LayerConfig& l) {
+  return {l.norm == config::Norm::rmsnorm, l.bias, l.norm_eps};
+}
+
+std::unique_ptr<nn::Mixer> make_mixer(nn::Context& c, const std::string& name,
+                                      const config::LayerConfig& l, const StackInfo& stack) {
+  return std::make_unique<nn::SelfAttention>(
+      c, name,
+      nn::SelfAttention::Options{attention_options(c, l, stack), stack.causal,
+                                 rotary_frequencies(l), l.position == config::Position::alibi,
+                                 l.position == config::Position::relative});
+}
+
+std::unique_ptr<nn::Mixer> make_cross_attention(nn::Context& c, const std::string& name,
+                                                const config::LayerConfig& l,
+                                                const StackInfo& stack) {
+  return std::make_unique<nn::CrossAttention>(
+      c, name, nn::CrossAttention::Options{attention_options(c, l, stack), stack.d_model});
+}
+
+std::unique_ptr<nn::Ffn> make_ffn(nn::Context& c, const std::string& name,
+                                  const config::LayerConfig& l, const StackInfo& stack) {
+  return std::make_unique<nn::FeedForward>(
+      c, name,
+      nn::FeedForward::Options{.width = stack.d_model,
+                               .hidden = l.d_ff,
+                               .activation = activation_of(l.activation),
+                               .gated = l.gated(),
+                               .bias = l.has_ffn_bias(),
+                               .dropout = l.dropout.ffn,
+                               .output_std = output_std(c, l, stack)});
+}
+
+}  // namespace tfm::models

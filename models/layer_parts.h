@@ -1,0 +1,27 @@
+#pragma once
+// The parts of a layer, made from its configuration.
+#include "config/config.h"
+#include "nn/mixer.h"
+
+namespace tfm::models {
+
+// What a layer's parts need to know of its stack.
+struct StackInfo {
+  std::int64_t d_model = 0;
+  bool causal = false;
+  bool cross = false;  // has cross-attention
+  std::int64_t layers = 0;
+};
+
+std::unique_ptr<nn::Mixer> make_mixer(nn::Context& c, const std::string& name,
+                                      const config::LayerConfig& layer, const StackInfo& stack);
+std::unique_ptr<nn::Mixer> make_cross_attention(nn::Context& c, const std::string& name,
+                                                const config::LayerConfig& layer,
+                                                const StackInfo& stack);
+std::unique_ptr<nn::Ffn> make_ffn(nn::Context& c, const std::string& name,
+                                  const config::LayerConfig& layer, const StackInfo& stack);
+
+nn::Norm::Options norm_of(const config::LayerConfig& layer);
+kernels::Activation activation_of(config::Activation activation);
+
+}  // namespace tfm::models
