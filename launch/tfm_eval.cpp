@@ -66,7 +66,8 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
       throw Error(ExitCode::usage, "--source and --target need a model of family encoder_decoder");
     if (!args.has("--source") || !args.has("--target"))
       throw Error(ExitCode::usage, "only one of --source and --target is given; expected both");
-    config::SourceConfig c{.type = config::SourceType::pairs};
+    config::SourceConfig c;
+    c.type = "pairs";
     c.source = args.get("--source"), c.target = args.get("--target");
     return c;
   }
@@ -79,11 +80,8 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
   }
   const bool is_text = args.has("--text");
   config::SourceConfig c;
-  using Type = config::SourceType;
-  c.type = !config.model.decodes()     ? Type::mlm
-           : config.model.translates() ? Type::span_corruption
-           : is_text                   ? Type::text
-                                       : Type::tokens;
+  using Files = config::SourceType::Files;
+  c.type = config::first_type(config.model.family, is_text ? Files::text : Files::tokens);
   c.paths = {{args.get(is_text ? "--text" : "--tokens"), 1}};
   const config::SourceConfig& run = config.data.train;
   if (run.type == c.type)
@@ -98,7 +96,7 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
 void add_text_scores(const config::Config& config, const config::SourceConfig& source,
                      const tokenizer::Tokenizer& tokenizer, const inference::Totals& totals,
                      nlohmann::ordered_json& results) {
-  data::SourceSpec spec{.type = source.type, .paths = {}, .field = source.field};
+  data::SourceSpec spec{.text = true, .paths = {}, .field = source.field};
   for (const config::SourcePath& p : source.paths) spec.paths.push_back({p.path, p.weight});
   if (source.documents == config::Documents::separate) spec.document_end = tokenizer.document_end();
   spec.document_begin = data::document_begin(config.data.add_begin, tokenizer, "data.tokenizer");
@@ -155,7 +153,7 @@ int run(int argc, char** argv) {
   config.train = inference::checkpoint_config(dir, overrides)
                      .train;  // masks and spans depend on the run's batches
   config.data.train = source;
-  const bool pairs = source.type == config::SourceType::pairs;
+  const bool pairs = source.kind().pairs;
   for (const char* option : {"--beam", "--length-penalty", "--max-tokens"})
     if (!pairs && args.has(option))
       throw Error(ExitCode::usage, std::string(option) + " needs sentence pairs to translate");
@@ -179,7 +177,7 @@ int run(int argc, char** argv) {
   if (!std::isfinite(totals.mean()))
     throw Error(ExitCode::numerical,
                 "the loss is not finite; the weights hold NaN or Inf, or overflow");
-  if (source.type == config::SourceType::text && !source.weighted)
+  if (source.kind().plain_text() && !source.weighted)
     add_text_scores(config, source, *data.tokenizer, totals, results);
   if (pairs) {
     const inference::TextFormat format = inference::text_format(dir, *data.tokenizer);

@@ -212,7 +212,7 @@ int run(int argc, char** argv) {
   if (args.has("--tokenizer")) config.data.tokenizer = args.get("--tokenizer");
   const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer_or_bytes());
   inference::TextFormat format = inference::text_format(dir, *tokenizer);
-  if (config.data.train.type == config::SourceType::text)
+  if (config.data.train.kind().plain_text())
     format.begin = data::document_begin(config.data.add_begin, *tokenizer, "data.tokenizer");
   if (rank_of_launch() == 0) {
     if (const std::string text = data::unused_ids(config, *tokenizer); !text.empty())

@@ -62,9 +62,7 @@ nn::Recording Encoder::record_loss(const nn::BatchShape& shape, DType dtype, boo
   const graph::Value labels = rec.input(Field::labels, relay.here()),
                      sentence_labels =
                          pooler_ ? rec.input(Field::sentence_labels, relay.here()) : graph::Value{};
-  const config::SourceConfig& data = config_.data.train;
-  head_->record_loss(rec, x, labels, config_.loss, training,
-                     data.type == config::SourceType::mlm ? data.mask_probability : 1);
+  head_->record_loss(rec, x, labels, config_.loss, training);
   if (pooler_) record_sentence_loss(rec, x, sentence_labels, training);
   return rec;
 }

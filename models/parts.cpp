@@ -123,7 +123,7 @@ graph::Value Head::ready(graph::Recorder& r, graph::Value x) const {
 }
 
 void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
-                       const config::LossConfig& loss, bool training, double labelled) const {
+                       const config::LossConfig& loss, bool training) const {
   if (!x) return rec.loss_elsewhere(Field::labels);
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "head");
@@ -139,7 +139,7 @@ void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
                         .shards = context_.shards,
                         .smoothing = training ? smoothing : 0,
                         .scale = logit_scale(config_),
-                        .labelled = labelled});
+                        .labelled = rec.shape.labelled});
 }
 
 graph::Value Head::logits(graph::Recorder& r, graph::Value x) const {

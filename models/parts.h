@@ -64,9 +64,9 @@ void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weigh
 class Head {
  public:
   Head(nn::Context& c, const Stages& stages, const config::ModelConfig& m, const Vocabulary* tied);
-  // x: absent if another stage has the head. labelled: expected fraction of rows with a label.
+  // x: absent if another stage has the head.
   void record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
-                   const config::LossConfig& loss, bool training, double labelled = 1) const;
+                   const config::LossConfig& loss, bool training) const;
   graph::Value logits(graph::Recorder& r, graph::Value x) const;
   const Vocabulary& vocabulary() const { return own_ ? *own_ : *tied_; }
 

@@ -64,9 +64,9 @@ void fill_derived(SourceConfig& source);
 // recompute auto becomes none (plan/choose.h asks a device). Error(usage) lists every problem with
 // the legal values at the place of the value.
 void resolve_for_ranks(Config& config, int ranks);
-// Whether span_corruption's targets meet dropout, whose masks depend on their padded length.
+// Whether targets of their own length meet dropout, whose masks depend on their padded length.
 inline bool drops_targets(const Config& c) {
-  return c.data.train.type == SourceType::span_corruption && c.model.drops();
+  return c.data.train.kind().own_lengths && c.model.drops();
 }
 inline comm::Layout layout_of(const Config& c) {
   const auto& p = c.parallel;

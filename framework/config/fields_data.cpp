@@ -74,7 +74,9 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
 }
 
 void describe(SourceConfig& s, FieldVisitor& v) {
-  v.value(required(option("type",
+  std::vector<std::string_view> types;
+  for (const SourceType& t : source_types()) types.push_back(t.name);
+  v.value(required(choice("type", types,
                           "tokens: token files (llm.c, Megatron); text: text, tokenized on the "
                           "fly; pairs: parallel text; mlm: masked language modeling on token files "
                           "or text; span_corruption: T5's objective on token files or text")),

@@ -99,7 +99,6 @@ void describe_layer(LayerConfig& l, const ModelConfig* model, FieldVisitor& v) {
   v.value(derived(number("d_ff", 1, "hidden dimension of the feed-forward network", 1 << 24),
                   "`4 d_model`; gated activations: `8/3 d_model` rounded up to a multiple of 64"),
           l.d_ff);
-
   v.value(option("activation", "activation function of the feed-forward network"), l.activation);
   v.value(with_word(option("ffn_bias", "add biases to the feed-forward network; auto: as `bias`"),
                     "auto"),

@@ -33,7 +33,6 @@ enum class OptimizerType : std::uint8_t { adamw, adam, sgd, lamb, adafactor, muo
 enum class AdjustLr : std::uint8_t { original, match_rms_adamw };
 enum class ScheduleType : std::uint8_t { constant, linear, cosine, noam, inverse_sqrt, wsd };
 enum class SmoothingDenominator : std::uint8_t { vocabulary, others };
-enum class SourceType : std::uint8_t { unset, tokens, text, pairs, mlm, span_corruption };
 enum class Metric : std::uint8_t { loss, perplexity, accuracy, bleu, chrf };
 enum class Documents : std::uint8_t { joined, separate };
 enum class AddBegin : std::uint8_t { automatic, on, off };
@@ -72,9 +71,6 @@ constexpr Words<6> words(ScheduleType) {
   return {"constant", "linear", "cosine", "noam", "inverse_sqrt", "wsd"};
 }
 constexpr Words<2> words(SmoothingDenominator) { return {"vocabulary", "others"}; }
-constexpr Words<6> words(SourceType) {
-  return {"", "tokens", "text", "pairs", "mlm", "span_corruption"};
-}
 constexpr Words<5> words(Metric) { return {"loss", "perplexity", "accuracy", "bleu", "chrf"}; }
 constexpr Words<2> words(Documents) { return {"joined", "separate"}; }
 constexpr Words<3> words(AddBegin) { return {"auto", "true", "false"}; }

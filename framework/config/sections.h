@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "config/source_type.h"
 
 namespace tfm::config {
 
@@ -102,7 +103,7 @@ struct SourcePath {
   bool operator==(const SourcePath&) const = default;
 };
 struct SourceConfig {
-  SourceType type = SourceType::unset;
+  std::string type;  // of source_types()
   std::vector<SourcePath> paths;
   bool weighted = false;        // several paths, of which one at least has a weight written
   std::string source, target;   // pairs: two files instead of `paths`
@@ -113,8 +114,7 @@ struct SourceConfig {
   std::int64_t document_end = -1;  // -1: the tokenizer's
   bool next_sentence = false;      // mlm: pairs of sentences
   std::string field = "text";      // of .jsonl lines
-  // Whether the objective corrupts tokens: masked language modeling and span corruption.
-  bool hides() const { return type == SourceType::mlm || type == SourceType::span_corruption; }
+  const SourceType& kind() const { return source_type(type); }
   bool operator==(const SourceConfig&) const = default;
 };
 struct DataConfig {

@@ -14,29 +14,26 @@ namespace {
 void check_source(const Config& c, const SourceConfig& s, const std::string& section,
                   const Report& report) {
   const ModelConfig& m = c.model;
-  const bool encoder = m.family == Family::encoder;
+  const SourceType& type = s.kind();
   const auto only = [&](bool given, bool fits, const std::string& key, const std::string& where) {
     only_with(report)(given, fits, key, where, "");
   };
-  const bool fits = encoder ? s.type == SourceType::mlm
-                    : m.translates()
-                        ? s.type == SourceType::pairs || s.type == SourceType::span_corruption
-                        : s.type == SourceType::tokens || s.type == SourceType::text;
-  if (!fits && s.type != SourceType::unset)
+  if (!s.type.empty() && !type.trains(m.family)) {
+    std::string expected;
+    for (const SourceType& t : source_types())
+      if (t.trains(m.family)) expected += (expected.empty() ? "" : " or ") + t.name;
     report({section + ".type", "model.family"},
-           section + ".type " + word(s.type) + " cannot train a model of family " + word(m.family) +
-               "; expected " +
-               (encoder          ? "mlm"
-                : m.translates() ? "pairs or span_corruption"
-                                 : "tokens or text"),
+           section + ".type " + s.type + " cannot train a model of family " + word(m.family) +
+               "; expected " + expected,
            "");
-  only(!s.source.empty() || !s.target.empty(), s.type == SourceType::pairs,
-       section + (s.source.empty() ? ".target" : ".source"), "type pairs");
-  only(s.mask_probability > 0, s.hides(), section + ".mask_probability",
-       "types mlm and span_corruption");
-  only(s.documents == Documents::separate,
-       s.type == SourceType::tokens || s.type == SourceType::text || s.type == SourceType::mlm,
-       section + ".documents", "types tokens, text and mlm");
+  }
+  only(!s.source.empty() || !s.target.empty(), type.pairs,
+       section + (s.source.empty() ? ".target" : ".source"),
+       types_where([](const auto& t) { return t.pairs; }));
+  only(s.mask_probability > 0, type.mask_probability > 0, section + ".mask_probability",
+       types_where([](const auto& t) { return t.mask_probability > 0; }));
+  only(s.documents == Documents::separate, type.documents, section + ".documents",
+       types_where([](const auto& t) { return t.documents; }));
   only(s.document_end >= 0, s.documents == Documents::separate, section + ".document_end",
        "documents separate");
   if (s.document_end >= m.vocab_size)
@@ -44,20 +41,21 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
            "document_end " + std::to_string(s.document_end) + " is outside model.vocab_size " +
                std::to_string(m.vocab_size) + "; expected an id of the vocabulary",
            "");
-  only(s.next_sentence, s.type == SourceType::mlm, section + ".next_sentence", "type mlm");
-  only(s.next_sentence && s.type == SourceType::mlm, m.next_sentence, section + ".next_sentence",
+  only(s.next_sentence, type.next_sentence, section + ".next_sentence",
+       types_where([](const auto& t) { return t.next_sentence; }));
+  only(s.next_sentence && type.next_sentence, m.next_sentence, section + ".next_sentence",
        "model.next_sentence true");
   only(s.next_sentence, s.documents == Documents::joined, section + ".next_sentence",
        "documents joined");
   only(s.next_sentence, m.type_vocab_size != 1, section + ".next_sentence",
        "model.type_vocab_size 0 (none) or 2");
   only(s.next_sentence, c.train.seq_len >= 5, section + ".next_sentence", "train.seq_len >= 5");
-  only(s.mean_span_length > 0, s.type == SourceType::span_corruption, section + ".mean_span_length",
-       "type span_corruption");
+  only(s.mean_span_length > 0, type.mean_span_length > 0, section + ".mean_span_length",
+       types_where([](const auto& t) { return t.mean_span_length > 0; }));
   only(std::ranges::any_of(s.paths, [](const SourcePath& p) { return p.weight != 1; }),
-       s.type != SourceType::pairs, section + ".path.weight",
-       "types tokens, text, mlm and span_corruption");
-  if (s.type == SourceType::pairs && !s.paths.empty() && (!s.source.empty() || !s.target.empty()))
+       type.any_file_weights, section + ".path.weight",
+       types_where([](const auto& t) { return t.any_file_weights; }));
+  if (type.pairs && !s.paths.empty() && (!s.source.empty() || !s.target.empty()))
     report({section + ".path", section + ".source"},
            "'path' and 'source' or 'target' are both set; expected either 'path' or 'source' and "
            "'target'",
@@ -70,12 +68,12 @@ void check_sources(const Config& c, const Report& report) {
   if (c.data.validation) check_source(c, *c.data.validation, "data.validation", report);
   if (c.data.validation && m.translates() && c.data.validation->type != c.data.train.type)
     report({"data.validation.type", "data.train.type"},
-           "data.validation.type " + word(c.data.validation->type) +
-               " differs from data.train.type " + word(c.data.train.type) +
-               "; expected the same objective",
+           "data.validation.type " + c.data.validation->type + " differs from data.train.type " +
+               c.data.train.type + "; expected the same objective",
            "");
-  only_with(report)(c.train.global_batch_tokens > 0, c.data.train.type == SourceType::pairs,
-                    "train.global_batch_tokens", "data.train.type pairs", "global_batch_size");
+  only_with(report)(
+      c.train.global_batch_tokens > 0, c.data.train.kind().pairs, "train.global_batch_tokens",
+      "data.train." + types_where([](const auto& t) { return t.pairs; }), "global_batch_size");
   only_with(report)(c.train.micro_batch_tokens > 0, c.train.counts_tokens(),
                     "train.micro_batch_tokens",
                     "train.global_batch_tokens and without micro_batch_size", "micro_batch_size");
@@ -238,7 +236,7 @@ void check_name(const Config& c, const Report& report) {
 
 void check_metrics(const Config& c, const Report& report) {
   const EvalConfig& e = c.eval;
-  if (e.translates() && c.data.validation && c.data.validation->type != SourceType::pairs)
+  if (e.translates() && c.data.validation && !c.data.validation->kind().pairs)
     report(
         {"eval.metrics", "eval.stop.metric", "data.validation.type"},
         "bleu and chrf need translations; expected data.validation.type pairs, or another metric",
@@ -262,7 +260,7 @@ void check_data(const Config& c, const Report& report) {
                ", the number of rows of the learned position table; expected seq_len <= " +
                std::to_string(m.max_seq_len),
            "");
-  const auto reads_text = [&](const SourceConfig& s) { return s.type == SourceType::text; };
+  const auto reads_text = [&](const SourceConfig& s) { return s.kind().plain_text(); };
   const bool tokenizes =
       reads_text(c.data.train) || (c.data.validation && reads_text(*c.data.validation));
   if (tokenizes && c.data.tokenizer_or_bytes() == "bytes" && m.vocab_size < 256)
@@ -286,8 +284,8 @@ void check_data(const Config& c, const Report& report) {
 }  // namespace
 
 void fill_derived(SourceConfig& s) {
-  if (s.mask_probability == 0 && s.hides()) s.mask_probability = 0.15;
-  if (s.mean_span_length == 0 && s.type == SourceType::span_corruption) s.mean_span_length = 3;
+  if (s.mask_probability == 0) s.mask_probability = s.kind().mask_probability;
+  if (s.mean_span_length == 0) s.mean_span_length = s.kind().mean_span_length;
 }
 
 void fill_derived(Config& c) {

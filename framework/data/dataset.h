@@ -1,8 +1,10 @@
 #pragma once
 // The contents of batches: a function of their index alone, whatever the layout.
 #include <cstdint>
+#include <vector>
 
 #include "core/batch.h"
+#include "core/error.h"
 
 namespace tfm::data {
 
@@ -19,6 +21,12 @@ class Dataset {
   // below batches(); the last batch may be short.
   virtual GlobalBatch batch(std::int64_t index) const = 0;
   virtual std::int64_t batches() const = 0;  // of an epoch
+
+  // The lines of the data that a batch's sequences are made of, numbered from 0, where each is made
+  // of one.
+  virtual std::vector<std::int64_t> items_of(std::int64_t /*batch*/) const {
+    internal_error("sequences are not made of lines");
+  }
 
   // Fills sequences [first, first + count) of a batch: every field that the objective knows and
   // that is in `fields`. Thread-safe. Error(input) if the data cannot be read.

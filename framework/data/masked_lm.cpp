@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/source_files.h"
 #include "data/special_ids.h"
 
 namespace tfm::data {
@@ -113,6 +114,45 @@ void MaskedLm::fill(std::int64_t index, std::int64_t first, std::int64_t count,
         out[at] = static_cast<std::int32_t>(w[2] % static_cast<std::uint64_t>(options_.vocab_size));
     }
   }
+}
+
+namespace {
+
+class MaskedLmObjective final : public Objective {
+ public:
+  std::string special_use(const config::SourceConfig&) const override {
+    return "type mlm needs the mask token";
+  }
+  void check_tokenizer(const config::Config& config, const config::SourceConfig& source,
+                       const tokenizer::Tokenizer& tokenizer) const override {
+    MaskedLm::check_tokenizer(tokenizer, config.model.vocab_size, source.next_sentence);
+  }
+  std::int64_t sample_length(const config::Config& config, const config::SourceConfig& source,
+                             const tokenizer::Tokenizer& tokenizer) const override {
+    return config.train.seq_len - MaskedLm::specials(tokenizer, source.next_sentence);
+  }
+  double labelled(const config::SourceConfig& source) const override {
+    return source.mask_probability;
+  }
+  std::unique_ptr<Dataset> open(Opening& o) const override {
+    const Samples s = open_samples(o, sample_length(o.config, o.source, o.tokenizer));
+    return std::make_unique<MaskedLm>(s.source, s.sampler, o.tokenizer,
+                                      o.config.train.global_batch_size,
+                                      MaskedLm::Options{.length = o.config.train.seq_len,
+                                                        .vocab_size = o.config.model.vocab_size,
+                                                        .probability = o.source.mask_probability,
+                                                        .seed = o.config.train.seed,
+                                                        .documents = s.documents,
+                                                        .next_sentence = o.source.next_sentence},
+                                      o.endless);
+  }
+};
+
+}  // namespace
+
+const Objective& masked_lm_objective() {
+  static const MaskedLmObjective objective;
+  return objective;
 }
 
 }  // namespace tfm::data

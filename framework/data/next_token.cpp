@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/source_files.h"
+#include "data/special_ids.h"
 
 namespace tfm::data {
 
@@ -51,6 +53,31 @@ void NextToken::fill(std::int64_t index, std::int64_t first, std::int64_t count,
       if (ends) labels[at] = -1, ++document;
     }
   }
+}
+
+namespace {
+
+class NextTokenObjective final : public Objective {
+ public:
+  void check_tokenizer(const config::Config& config, const config::SourceConfig& source,
+                       const tokenizer::Tokenizer& tokenizer) const override {
+    if (source.kind().plain_text())
+      document_begin(
+          config.data.add_begin, tokenizer,
+          "data.add_begin is true, but data.tokenizer " + config.data.tokenizer_or_bytes());
+  }
+  std::unique_ptr<Dataset> open(Opening& o) const override {
+    const Samples s = open_samples(o, o.config.train.seq_len);
+    return std::make_unique<NextToken>(s.source, s.sampler, o.config.train.global_batch_size,
+                                       o.endless, s.documents);
+  }
+};
+
+}  // namespace
+
+const Objective& next_token_objective() {
+  static const NextTokenObjective objective;
+  return objective;
 }
 
 }  // namespace tfm::data

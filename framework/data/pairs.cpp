@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/strings.h"
 #include "data/sampler.h"
+#include "io/glob.h"
 #include "io/text_stream.h"
 #include "text/documents.h"
 
@@ -179,7 +181,7 @@ Dataset::GlobalBatch Pairs::batch(std::int64_t index) const {
   return {e->shape[at], e->first[at + 1] - e->first[at]};
 }
 
-std::vector<std::int64_t> Pairs::pairs_of(std::int64_t index) const {
+std::vector<std::int64_t> Pairs::items_of(std::int64_t index) const {
   const auto e = epoch(index / batches_);
   const auto at = static_cast<std::size_t>(index % batches_);
   return {e->order.begin() + e->first[at], e->order.begin() + e->first[at + 1]};
@@ -212,6 +214,67 @@ void Pairs::fill(std::int64_t index, std::int64_t first, std::int64_t count,
     put(Field::mask, i, 0, wanted, {}, -1);
     put(Field::labels, i, {}, target, special_.end, -1);
   }
+}
+
+PairSpec pair_files(const config::SourceConfig& c) {
+  PairSpec spec{.source = c.source, .target = c.target, .files = {}};
+  for (const config::SourcePath& p : c.paths)
+    for (const std::string& file : io::expand_glob(p.path)) spec.files.push_back(file);
+  return spec;
+}
+
+namespace {
+
+class PairsObjective final : public Objective {
+ public:
+  void check_tokenizer(const config::Config& config, const config::SourceConfig&,
+                       const tokenizer::Tokenizer& tokenizer) const override {
+    const SentenceIds special = sentence_ids(tokenizer, config.model.decoder_start);
+    check_known(std::max(special.begin, special.end), config.model.vocab_size,
+                "data.tokenizer: the end-of-sequence token");
+  }
+
+  // With train.global_batch_tokens one for each length.
+  std::vector<nn::BatchShape> shapes(const config::Config& c) const override {
+    const config::TrainConfig& t = c.train;
+    std::vector<nn::BatchShape> all = Objective::shapes(c);
+    if (t.global_batch_tokens == 0) return all;
+    nn::BatchShape shape = std::exchange(all, {}).front();
+    const auto add = [&](std::int64_t length) {
+      shape.length = shape.source_length = length;
+      shape.sequences = std::max<std::int64_t>(1, t.global_batch_tokens / length);
+      all.push_back(shape);
+    };
+    for (std::int64_t length = 8; length < t.seq_len;
+         length += std::max<std::int64_t>(8, length / 32 * 8))
+      add(length);
+    add(t.seq_len);
+    return all;
+  }
+
+  std::unique_ptr<Dataset> open(Opening& o) const override {
+    std::vector<PairLength> lengths;
+    for (const nn::BatchShape& s : shapes(o.config)) lengths.push_back({s.length, s.sequences});
+    const std::int64_t fewest = std::ranges::min(lengths, {}, &PairLength::sequences).sequences;
+    auto pairs = std::make_unique<Pairs>(pair_files(o.source), o.tokenizer, std::move(lengths),
+                                         o.config.model.vocab_size, o.endless && o.source.shuffle,
+                                         o.config.train.seed, o.config.model.decoder_start);
+    o.tokens = pairs->tokens();
+    if (o.endless && pairs->pairs() < fewest)
+      o.note(counted(pairs->pairs(), "sentence pair") + " for batches of " +
+             std::to_string(fewest) + ": no batch is full");
+    if (pairs->cut() > 0)
+      o.note(counted(pairs->cut(), "sentence") + " exceeded train.seq_len = " +
+             std::to_string(o.config.train.seq_len) + " tokens and were truncated");
+    return pairs;
+  }
+};
+
+}  // namespace
+
+const Objective& pairs_objective() {
+  static const PairsObjective objective;
+  return objective;
 }
 
 }  // namespace tfm::data

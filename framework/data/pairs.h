@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/objective.h"
 #include "data/special_ids.h"
 
 namespace tfm::data {
@@ -26,6 +26,8 @@ struct PairSpec {
   std::string source, target;      // two files with equal numbers of lines
   std::vector<std::string> files;  // or files of lines source, tab, target
 };
+
+PairSpec pair_files(const config::SourceConfig& source);
 
 // Calls sink(source line, target line, place of the source, place of the target) for each pair in
 // order, without line ends. Error(input) names file and line: no pairs, more lines on one side, a
@@ -50,8 +52,8 @@ class Pairs final : public Dataset {
   void fill(std::int64_t index, std::int64_t first, std::int64_t count,
             const BatchFields& fields) const override;
 
-  // The pairs of a batch, numbered from 0 in the order of each_pair().
-  std::vector<std::int64_t> pairs_of(std::int64_t index) const;
+  // Pairs in the order of each_pair().
+  std::vector<std::int64_t> items_of(std::int64_t index) const override;
   std::int64_t pairs() const { return static_cast<std::int64_t>(sides_[0].size()) - 1; }
   std::int64_t tokens() const { return static_cast<std::int64_t>(ids_[0].size() + ids_[1].size()); }
   std::int64_t cut() const { return cut_; }  // sides that were truncated

@@ -7,9 +7,8 @@
 
 #include "core/strings.h"
 #include "data/batch_shapes.h"
-#include "data/masked_lm.h"
-#include "data/span_corruption.h"
-#include "data/token_origin.h"
+#include "data/objective.h"
+#include "data/source_files.h"
 #include "io/glob.h"
 #include "io/text_stream.h"
 #include "text/documents.h"
@@ -17,108 +16,20 @@
 namespace tfm::data {
 namespace {
 
-// A pattern that matches no file counts as a name; check_files() reports it.
-std::vector<std::string> files_of(const config::SourcePath& p) {
-  try {
-    return io::expand_glob(p.path);
-  } catch (const Error&) {
-    return {p.path};
-  }
-}
-
-bool names_tokens(const config::SourcePath& p) {
-  return std::ranges::all_of(files_of(p), is_token_file);
-}
-
-bool holds_tokens(const config::SourceConfig& c) {
-  return c.type == config::SourceType::tokens ||
-         (c.hides() && std::ranges::all_of(c.paths, names_tokens));
-}
-
-// Whether each file says itself where documents begin.
-bool all_know_documents(const config::SourceConfig& c) {
-  const auto knows = [](const std::string& file) {
-    try {
-      return TokenFile(file).knows_documents();
-    } catch (const Error&) {
-      return true;  // check_files() reports it
-    }
-  };
-  return holds_tokens(c) && std::ranges::all_of(c.paths, [&](const config::SourcePath& p) {
-           return std::ranges::all_of(files_of(p), knows);
-         });
-}
-
-// How documents are kept apart, if they are.
-DocumentEnds document_ends(const config::Config& config, const config::SourceConfig& c,
-                           const tokenizer::Tokenizer& tokenizer) {
-  if (c.documents != config::Documents::separate) return {};
-  if (c.document_end >= 0) return {true, static_cast<std::int32_t>(c.document_end)};
-  // Without a name, the special ids are not those of the files.
-  if (config.data.tokenizer.empty() && all_know_documents(c)) return {true, std::nullopt};
-  const auto end = tokenizer.document_end();
-  if (!end && !all_know_documents(c))
-    throw Error(ExitCode::usage,
-                "documents is separate, but data.tokenizer " + config.data.tokenizer_or_bytes() +
-                    " has no end-of-document token; expected " +
-                    "a vocabulary with <|endoftext|>, <|end_of_text|>, </s>, [SEP] or <eos>, "
-                    "document_end, or documents joined");
-  return {true, end};
-}
-
-SourceSpec source_spec(const config::SourceConfig& c, std::optional<std::int32_t> document_end) {
-  const config::SourceType type = !c.hides()        ? c.type
-                                  : holds_tokens(c) ? config::SourceType::tokens
-                                                    : config::SourceType::text;
-  SourceSpec spec{.type = type,
-                  .paths = {},
-                  .weighted = c.weighted,
-                  .field = c.field,
-                  .shuffle = c.shuffle,
-                  .document_end = document_end};
-  for (const config::SourcePath& p : c.paths) spec.paths.push_back({p.path, p.weight});
-  return spec;
-}
-
-std::unique_ptr<Pairs> open_pairs(const config::Config& config, const config::SourceConfig& c,
-                                  const tokenizer::Tokenizer& tokenizer, bool shuffle) {
-  std::vector<PairLength> lengths;
-  for (const nn::BatchShape& s : batch_shapes(config)) lengths.push_back({s.length, s.sequences});
-  return std::make_unique<Pairs>(pair_files(c), tokenizer, std::move(lengths),
-                                 config.model.vocab_size, shuffle, config.train.seed,
-                                 config.model.decoder_start);
-}
-
-SpanLengths spans_of(const config::Config& config, const config::SourceConfig& c) {
-  return c.type == config::SourceType::span_corruption
-             ? span_lengths(config.train.seq_len, c.mask_probability, c.mean_span_length)
-             : SpanLengths{};
-}
-
-// Tokens of a sample, without the one that only serves as a label; below 1: seq_len is too short.
-std::int64_t sample_length(const config::Config& config, const config::SourceConfig& c,
-                           const tokenizer::Tokenizer& tokenizer) {
-  const std::int64_t length = config.train.seq_len;
-  if (c.type == config::SourceType::mlm)
-    return length - MaskedLm::specials(tokenizer, c.next_sentence);
-  return c.type == config::SourceType::span_corruption ? spans_of(config, c).raw : length;
-}
-
-// What is said where it is too short.
+// What is said where there is no room for text.
 std::string no_room(const config::Config& config, const config::SourceConfig& c,
                     const tokenizer::Tokenizer& tokenizer) {
-  if (sample_length(config, c, tokenizer) >= 1) return "";
-  const std::int64_t added = MaskedLm::specials(tokenizer, c.next_sentence);
-  return "train.seq_len " + std::to_string(config.train.seq_len) +
-         " leaves no room for text between the " + std::to_string(added) +
-         " ids that the tokenizer adds; expected at least " + std::to_string(added + 1);
+  const std::int64_t length = config.train.seq_len,
+                     room = objective_of(c).sample_length(config, c, tokenizer);
+  if (room >= 1) return "";
+  return "train.seq_len " + std::to_string(length) + " leaves no room for text between the " +
+         std::to_string(length - room) + " ids that the tokenizer adds; expected at least " +
+         std::to_string(length - room + 1);
 }
 
-bool check_spans(const config::Config& config, const config::SourceConfig& c,
-                 const std::string& section, config::Problems& problems) {
-  const bool is_short = config.train.seq_len < kLeastSource;
-  return problems.collect(is_short ? "train.seq_len" : section + ".mask_probability",
-                          [&] { spans_of(config, c); });
+// The key of a source that names its files.
+std::string path_key(const config::SourceConfig& c, const std::string& section) {
+  return section + (c.paths.empty() ? ".source" : ".path");
 }
 
 // Whether ids end documents in the data. In other text, which ends with its file, none does.
@@ -127,45 +38,6 @@ bool ids_end_documents(const config::SourceConfig& c) {
     return std::ranges::any_of(files_of(p), text::is_json_lines);
   };
   return holds_tokens(c) || std::ranges::any_of(c.paths, has_lines);
-}
-
-// The key of a source that names its files.
-std::string path_key(const config::SourceConfig& c, const std::string& section) {
-  return section + (c.paths.empty() ? ".source" : ".path");
-}
-
-// What a source needs of a tokenizer besides the ids in its token files; empty: nothing.
-std::string special_use(const config::SourceConfig& c) {
-  if (c.type == config::SourceType::mlm) return "type mlm needs the mask token";
-  if (c.type == config::SourceType::span_corruption)
-    return "type span_corruption needs the sentinel tokens";
-  if (c.documents == config::Documents::separate && c.document_end < 0 && !all_know_documents(c))
-    return "documents: separate needs the id that ends a document";
-  return "";
-}
-
-// Refuses special ids of `bytes` for token files that another tokenizer may have made, and a
-// tokenizer that is known to be another.
-void check_special_ids(const config::Config& config, const config::SourceConfig& c,
-                       const tokenizer::Tokenizer& tokenizer) {
-  if (!holds_tokens(c)) return;
-  const bool named = !config.data.tokenizer.empty();
-  const std::string use = named ? "" : special_use(c);
-  if (!named && use.empty()) return;
-  std::string of;  // the tokenizer's fingerprint, once a file has one
-  for (const config::SourcePath& p : c.paths)
-    for (const std::string& path : files_of(p)) {
-      const TokenFile file(path);
-      const auto origin = read_origin(file);
-      if (origin && of.empty()) of = fingerprint(tokenizer);
-      if (named) check_origin(file, origin, of, config.data.tokenizer);
-      if (named || (origin && origin->fingerprint == of)) continue;
-      throw Error(ExitCode::usage,
-                  use + ", and data.tokenizer does not say which tokenizer made the ids of " +
-                      file.name() + "; set data.tokenizer" +
-                      (origin ? ", which was " + origin->tokenizer : " to it") +
-                      (c.type == config::SourceType::tokens ? ", or set document_end" : ""));
-    }
 }
 
 // Whether the tokenizer has the ids that an objective needs, within the vocabulary.
@@ -186,26 +58,11 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
                     " of data.tokenizer " + config.data.tokenizer_or_bytes() +
                     " is outside model.vocab_size " + std::to_string(vocabulary) +
                     "; expected at least " + std::to_string(*end + 1) + ", or documents joined");
-  if (c.type == config::SourceType::text)
-    document_begin(
-        config.data.add_begin, tokenizer,
-        "data.add_begin is true, but data.tokenizer " + config.data.tokenizer_or_bytes());
-  if (c.type == config::SourceType::mlm)
-    MaskedLm::check_tokenizer(tokenizer, vocabulary, c.next_sentence);
-  if (c.type == config::SourceType::span_corruption)
-    SpanCorruption::check_tokenizer(tokenizer, spans_of(config, c).spans, vocabulary,
-                                    config.model.decoder_start);
-  if (c.type != config::SourceType::pairs) return;
-  const SentenceIds special = sentence_ids(tokenizer, config.model.decoder_start);
-  check_known(std::max(special.begin, special.end), vocabulary,
-              "data.tokenizer: the end-of-sequence token");
+  objective_of(c).check_tokenizer(config, c, tokenizer);
 }
 
-// Whether the source is encoded, or needs special ids.
-bool uses_tokenizer(const config::SourceConfig& c) {
-  return !holds_tokens(c) || !special_use(c).empty();
-}
-bool uses_tokenizer(const config::DataConfig& data) {
+// Whether a source is encoded, or needs special ids.
+bool any_uses_tokenizer(const config::DataConfig& data) {
   return uses_tokenizer(data.train) || (data.validation && uses_tokenizer(*data.validation));
 }
 
@@ -244,8 +101,8 @@ void check_files(const config::Config& config, const config::SourceConfig& c,
   if (!tokenizer || !opened || !tokens) return;
   problems.collect(path_key(c, section), [&] {
     check_special_ids(config, c, *tokenizer);
-    const auto source =
-        open_source(source_spec(c, std::nullopt), *tokenizer, sample_length(config, c, *tokenizer));
+    const auto source = open_source(source_spec(c, std::nullopt), *tokenizer,
+                                    objective_of(c).sample_length(config, c, *tokenizer));
     source->check_ids(config.model.vocab_size);
     std::vector<std::int32_t> first(static_cast<std::size_t>(source->seq_len()) + 1);
     source->read(0, first);
@@ -265,23 +122,13 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
                                                  config::Problems& problems) {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   problems.collect("data.tokenizer",
-                   [&] { tokenizer = load_tokenizer(config, uses_tokenizer(config.data)); });
+                   [&] { tokenizer = load_tokenizer(config, any_uses_tokenizer(config.data)); });
   const config::DataConfig& data = config.data;
-  bool spans = check_spans(config, data.train, "data.train", problems);
-  if (data.validation && (spans || config.train.seq_len >= kLeastSource))
-    spans &= check_spans(config, *data.validation, "data.validation", problems);
-  if (spans)
-    problems.collect("model.max_seq_len", [&] {
-      const std::int64_t length = batch_shapes(config)[0].length;
-      const std::int64_t target = data.validation ? spans_of(config, *data.validation).target : 0;
-      if (target > length)
-        problems.add({"data.validation.mask_probability", "data.validation.mean_span_length"},
-                     "targets of data.validation have " + std::to_string(target) +
-                         " tokens, and batches hold " + std::to_string(length) +
-                         ", for those of data.train; expected the mask_probability and "
-                         "mean_span_length of data.train");
-    });
-  const bool fits = spans && tokenizer && problems.collect("data.tokenizer", [&] {
+  bool sound = objective_of(data.train).check(config, data.train, "data.train", problems);
+  if (data.validation)
+    sound &=
+        objective_of(*data.validation).check(config, *data.validation, "data.validation", problems);
+  const bool fits = sound && tokenizer && problems.collect("data.tokenizer", [&] {
     check_tokenizer(config, data.train, *tokenizer);
     if (data.validation) check_tokenizer(config, *data.validation, *tokenizer);
   });
@@ -307,64 +154,14 @@ std::string unused_ids(const config::Config& config, const tokenizer::Tokenizer&
          " ids that the model has; set data.tokenizer if that is not the model's";
 }
 
-PairSpec pair_files(const config::SourceConfig& c) {
-  PairSpec spec{.source = c.source, .target = c.target, .files = {}};
-  for (const config::SourcePath& p : c.paths)
-    for (const std::string& file : io::expand_glob(p.path)) spec.files.push_back(file);
-  return spec;
-}
-
 std::unique_ptr<Dataset> RunData::open(const config::Config& config, const config::SourceConfig& c,
                                        bool endless) {
-  const std::int64_t length = config.train.seq_len, batch = config.train.global_batch_size,
-                     vocabulary = config.model.vocab_size;
-  const std::uint64_t seed = config.train.seed;
-  const std::string key = endless ? "data.train: " : "data.validation: ";
-  if (c.type == config::SourceType::pairs) {
-    auto pairs = open_pairs(config, c, *tokenizer, endless && c.shuffle);
-    if (endless) tokens = pairs->tokens();
-    std::int64_t fewest = std::numeric_limits<std::int64_t>::max();  // pairs of a batch, by length
-    for (const nn::BatchShape& s : batch_shapes(config)) fewest = std::min(fewest, s.sequences);
-    if (endless && pairs->pairs() < fewest)
-      notes.push_back(key + counted(pairs->pairs(), "sentence pair") + " for batches of " +
-                      std::to_string(fewest) + ": no batch is full");
-    if (pairs->cut() > 0)
-      notes.push_back(key + counted(pairs->cut(), "sentence") + " exceeded train.seq_len = " +
-                      std::to_string(length) + " tokens and were truncated");
-    return pairs;
-  }
-  const SpanLengths spans = spans_of(config, c);
-  check_special_ids(config, c, *tokenizer);
-  const DocumentEnds ends = document_ends(config, c, *tokenizer);
-  SourceSpec spec = source_spec(c, ends.id);
-  if (c.type == config::SourceType::text)
-    spec.document_begin = document_begin(config.data.add_begin, *tokenizer, "data.tokenizer");
-  sources.push_back(open_source(spec, *tokenizer, sample_length(config, c, *tokenizer)));
-  Source& source = *sources.back();
-  source.check_ids(vocabulary);
-  if (const std::string text = source.left_out(); !text.empty()) notes.push_back(key + text);
-  if (const std::string file =
-          ends.separate && holds_tokens(c) ? source.without_documents(ends.id) : "";
-      !file.empty())
-    notes.push_back(
-        "warning: " + key + "documents is separate, but nothing ends a document in " + file +
-        (ends.id ? ": no id " + std::to_string(*ends.id) + " is among its first ids" : "") +
-        "; attention and labels cross its documents");
-  if (endless) tokens = source.tokens();
-  if (endless && source.samples() < batch)
-    notes.push_back(key + counted(source.samples(), "sample") + " of " +
-                    std::to_string(source.seq_len()) + " tokens for a train.global_batch_size of " +
-                    std::to_string(batch) + ": batches repeat samples");
-  const Sampler sampler(source.samples(), endless && c.shuffle, seed);
-  if (c.type == config::SourceType::mlm)
-    return std::make_unique<MaskedLm>(
-        source, sampler, *tokenizer, batch,
-        MaskedLm::Options{length, vocabulary, c.mask_probability, seed, ends, c.next_sentence},
-        endless);
-  if (c.type == config::SourceType::span_corruption)
-    return std::make_unique<SpanCorruption>(source, sampler, *tokenizer, batch, spans, vocabulary,
-                                            seed, endless, config.model.decoder_start);
-  return std::make_unique<NextToken>(source, sampler, batch, endless, ends);
+  Opening opening{config, c, *tokenizer, endless};
+  auto dataset = objective_of(c).open(opening);
+  std::ranges::move(opening.sources, std::back_inserter(sources));
+  std::ranges::move(opening.notes, std::back_inserter(notes));
+  if (endless) tokens = opening.tokens;
+  return dataset;
 }
 
 RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(config)) {
@@ -431,7 +228,7 @@ RunData::Lines RunData::validation_lines(const config::Config& config) const {
               all.target.emplace_back(target);
             });
   for (std::int64_t i = 0; i < validation_batches(config); ++i)
-    for (const std::int64_t pair : dynamic_cast<const Pairs&>(*validation).pairs_of(i)) {
+    for (const std::int64_t pair : validation->items_of(i)) {
       some.source.push_back(all.source[static_cast<std::size_t>(pair)]);
       some.target.push_back(all.target[static_cast<std::size_t>(pair)]);
     }

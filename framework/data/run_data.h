@@ -9,9 +9,6 @@
 
 namespace tfm::data {
 
-// The files of a source of type pairs.
-PairSpec pair_files(const config::SourceConfig& source);
-
 // Opens the files that `data` names without reading them in full: the tokenizer; the headers of
 // token files, and their first sample's ids against the vocabulary; the beginning of text files.
 // Returns the tokenizer, or null if it is among the problems.

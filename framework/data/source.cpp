@@ -208,16 +208,12 @@ std::string Source::without_documents(std::optional<std::int32_t> end) const {
 
 std::unique_ptr<Source> open_source(const SourceSpec& spec, const tokenizer::Tokenizer& tokenizer,
                                     std::int64_t seq_len) {
-  const bool text = spec.type == config::SourceType::text;
-  if (!text && spec.type != config::SourceType::tokens)
-    throw Error(ExitCode::usage, "data type \"" + config::word(spec.type) +
-                                     "\" is not supported by this version; use tokens or text");
   std::vector<Source::Group> groups;
   for (const auto& [path, weight] : spec.paths) {
     Source::Group group{path, {}, weight};
     for (const std::string& file : io::expand_glob(path))
-      group.streams.push_back(text ? encode_stream(file, spec, tokenizer)
-                                   : std::make_unique<TokenFile>(file));
+      group.streams.push_back(spec.text ? encode_stream(file, spec, tokenizer)
+                                        : std::make_unique<TokenFile>(file));
     groups.push_back(std::move(group));
   }
   return std::make_unique<Source>(std::move(groups), seq_len, spec.weighted);

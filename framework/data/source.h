@@ -20,7 +20,7 @@ struct SourceSpec {
     std::string path;
     double weight = 1;  // of all files of the pattern together
   };
-  config::SourceType type = config::SourceType::tokens;  // tokens or text
+  bool text = false;  // to be encoded; else token files
   std::vector<Path> paths;
   bool weighted = false;       // see Source
   std::string field = "text";  // of .jsonl lines
@@ -97,9 +97,8 @@ class Source {
   std::int64_t seq_len_, samples_ = 0, tokens_ = 0, vocab_size_ = std::int64_t{1} << 31;
 };
 
-// Type tokens: maps the files. Type text: encodes them with the tokenizer into memory; each
-// document stands between its document_ids(). Error(usage) for
-// another type, Error(input) for what cannot be read.
+// Maps token files; encodes text with the tokenizer into memory, where each document stands between
+// its document_ids(). Error(input) for what cannot be read.
 std::unique_ptr<Source> open_source(const SourceSpec& spec, const tokenizer::Tokenizer& tokenizer,
                                     std::int64_t seq_len);
 

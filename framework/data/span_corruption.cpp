@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/strings.h"
+#include "data/source_files.h"
 #include "data/special_ids.h"
 
 namespace tfm::data {
@@ -135,6 +136,95 @@ void SpanCorruption::fill(std::int64_t index, std::int64_t first, std::int64_t c
     std::copy(out.begin(), out.end() - 1,
               target.begin() + static_cast<std::ptrdiff_t>(row * target_width) + 1);
   }
+}
+
+namespace {
+
+SpanLengths spans_of(const config::Config& config, const config::SourceConfig& c) {
+  return span_lengths(config.train.seq_len, c.mask_probability, c.mean_span_length);
+}
+
+class SpanCorruptionObjective final : public Objective {
+ public:
+  std::string special_use(const config::SourceConfig&) const override {
+    return "type span_corruption needs the sentinel tokens";
+  }
+  bool check(const config::Config& config, const config::SourceConfig& source,
+             const std::string& section, config::Problems& problems) const override {
+    const bool is_short = config.train.seq_len < kLeastSource, train = section == "data.train";
+    if (is_short && !train) return false;  // reported already
+    if (!problems.collect(is_short ? "train.seq_len" : section + ".mask_probability",
+                          [&] { spans_of(config, source); }))
+      return false;
+    std::int64_t length = 0;  // of the batches; 0: they do not fit, which data.train reports
+    const auto measure = [&] { length = shapes(config)[0].length; };
+    if (train) {
+      problems.collect("model.max_seq_len", measure);
+      return true;
+    }
+    config::Problems reported(config.places);
+    reported.collect("model.max_seq_len", measure);
+    if (const std::int64_t target = spans_of(config, source).target; length > 0 && target > length)
+      problems.add({section + ".mask_probability", section + ".mean_span_length"},
+                   "targets of " + section + " have " + std::to_string(target) +
+                       " tokens, and batches hold " + std::to_string(length) +
+                       ", for those of data.train; expected the mask_probability and "
+                       "mean_span_length of data.train");
+    return true;
+  }
+  void check_tokenizer(const config::Config& config, const config::SourceConfig& source,
+                       const tokenizer::Tokenizer& tokenizer) const override {
+    SpanCorruption::check_tokenizer(tokenizer, spans_of(config, source).spans,
+                                    config.model.vocab_size, config.model.decoder_start);
+  }
+  std::int64_t sample_length(const config::Config& config, const config::SourceConfig& source,
+                             const tokenizer::Tokenizer&) const override {
+    return spans_of(config, source).raw;
+  }
+  std::vector<nn::BatchShape> shapes(const config::Config& c) const override;
+  std::int64_t most_labels(const config::Config& c) const override {
+    return spans_of(c, c.data.train).target;
+  }
+  std::unique_ptr<Dataset> open(Opening& o) const override {
+    const SpanLengths spans = spans_of(o.config, o.source);
+    const Samples s = open_samples(o, spans.raw);
+    return std::make_unique<SpanCorruption>(
+        s.source, s.sampler, o.tokenizer, o.config.train.global_batch_size, spans,
+        o.config.model.vocab_size, o.config.train.seed, o.endless, o.config.model.decoder_start);
+  }
+};
+
+std::vector<nn::BatchShape> SpanCorruptionObjective::shapes(const config::Config& c) const {
+  const SpanLengths s = spans_of(c, c.data.train);
+  // Masks of dropout depend on the padded length: with it, it is a multiple of 8 in each layout.
+  const std::int64_t shards = c.parallel.sequence ? c.parallel.tensor : 1,
+                     context = c.parallel.context,
+                     unit = context > 1 ? context * std::lcm<std::int64_t>(2, shards) : shards;
+  const std::int64_t length =
+      round_up(s.target, config::drops_targets(c) ? 8 : std::lcm<std::int64_t>(8, unit));
+  if (c.model.position == config::Position::learned && length > c.model.max_seq_len)
+    throw Error(ExitCode::usage,
+                "model.max_seq_len " + std::to_string(c.model.max_seq_len) +
+                    ", the number of rows of the learned position table, is less than the " +
+                    std::to_string(length) + " tokens of span_corruption's targets" +
+                    (round_up(s.target, 8) <= c.model.max_seq_len
+                         ? ", whose " + std::to_string(s.target) + " are padded to multiples of " +
+                               std::to_string(std::lcm<std::int64_t>(8, unit)) +
+                               " for parallel.tensor and parallel.context"
+                         : "") +
+                    "; expected at least as many, or a smaller data.train.mask_probability or "
+                    "longer spans");
+  return {{.sequences = c.train.global_batch_size,
+           .length = length,
+           .source_length = c.train.seq_len,
+           .right_padded = true}};
+}
+
+}  // namespace
+
+const Objective& span_corruption_objective() {
+  static const SpanCorruptionObjective objective;
+  return objective;
 }
 
 }  // namespace tfm::data

@@ -22,9 +22,7 @@ config::Config huggingface_run(const std::string& dir) {
   config::Config c;
   c.model = huggingface::HuggingFaceModel(dir).model();
   c.train.seq_len = c.model.max_seq_len;
-  c.data.train.type = c.model.translates() ? config::SourceType::pairs
-                      : c.model.encodes()  ? config::SourceType::mlm
-                                           : config::SourceType::tokens;
+  c.data.train.type = config::first_type(c.model.family, config::SourceType::Files::any);
   c.data.train.paths = {{"unknown", 1}};
   c.data.tokenizer = dir;  // whoever needs one is told where there is none
   return c;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "data/batch_shapes.h"
+#include "data/objective.h"
 #include "inference/totals.h"
 #include "inference/translator.h"
 #include "models/registry.h"
@@ -202,7 +203,8 @@ comm::DeviceMeshOptions mesh_options(const StepPlan& plan) {
 }
 
 bool packs_rows(const config::Config& c) {
-  return c.device == config::DeviceKind::cuda && c.data.train.type == config::SourceType::mlm;
+  return c.device == config::DeviceKind::cuda &&
+         data::objective_of(c.data.train).labelled(c.data.train) < 1;
 }
 
 std::int64_t StepPlan::most_micro_batches() const {

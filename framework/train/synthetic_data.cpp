@@ -4,16 +4,14 @@
 
 #include "core/philox.h"
 #include "core/random_streams.h"
-#include "data/span_corruption.h"
+#include "data/objective.h"
 
 namespace tfm::train {
 
 SyntheticData::SyntheticData(const config::Config& config, std::int64_t sequences,
                              std::int64_t batches)
     : config_(config), sequences_(sequences), batches_(batches) {
-  const config::SourceConfig& c = config.data.train;
-  if (c.type == config::SourceType::span_corruption)
-    most_ = data::span_lengths(config.train.seq_len, c.mask_probability, c.mean_span_length).target;
+  most_ = data::objective_of(config.data.train).most_labels(config);
 }
 
 void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t count,

@@ -243,7 +243,7 @@ config::Config shrink(const config::Config& config) {
   const std::int64_t chunks = c.parallel.context > 1 ? 2 * c.parallel.context : 1;
   c.train.seq_len = std::min(c.train.seq_len, round_up(16, tp * chunks));
   if (c.parallel.sequence) c.train.seq_len = round_up(c.train.seq_len, tp * chunks);
-  if (c.data.train.type != config::SourceType::span_corruption)  // whose targets may be longer
+  if (!c.data.train.kind().own_lengths)  // targets may be longer
     m.max_seq_len = std::max(c.train.seq_len, std::min<std::int64_t>(m.max_seq_len, 64));
   c.train.micro_batch_size = 2;
   c.train.global_batch_size = 4 * c.parallel.data;

@@ -2,7 +2,7 @@
 // The measurements of tfm-bench and their output. Each measurement returns the exit code.
 #include <nlohmann/json.hpp>
 
-#include "data/dataset.h"
+#include "data/objective.h"
 #include "launch/support/program.h"
 
 namespace tfm::launch {
@@ -12,16 +12,13 @@ int bench_step(const Arguments& args);
 int bench_kernels(const Arguments& args);
 int bench_collectives(const Arguments& args);
 
-// Random ids. Every position is real and has a label; for mlm, only the share
-// data.train.mask_probability of them has one.
+// Random ids. Every position is real; the expected share of the objective has a label.
 class RandomData final : public data::Dataset {
  public:
   // Batches of `sequences` sequences, of shape number `shape`.
   RandomData(const config::Config& config, std::size_t shape, std::int64_t sequences)
       : vocab_size_(config.model.vocab_size),
-        labelled_(config.data.train.type == config::SourceType::mlm
-                      ? config.data.train.mask_probability
-                      : 1),
+        labelled_(data::objective_of(config.data.train).labelled(config.data.train)),
         batch_{shape, sequences} {}
   GlobalBatch batch(std::int64_t) const override { return batch_; }
   std::int64_t batches() const override { return 1; }

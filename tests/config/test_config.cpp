@@ -364,7 +364,7 @@ TEST_F(ConfigTest, OverridesWin) {
   EXPECT_EQ(c.optimizer.lr, 3e-4);
   EXPECT_EQ(c.optimizer.beta1, 0.8);
   EXPECT_EQ(c.data.train.paths[0].path, "*.txt");
-  EXPECT_EQ(c.data.validation->type, config::SourceType::tokens);
+  EXPECT_EQ(c.data.validation->type, "tokens");
   EXPECT_EQ(c.device, config::DeviceKind::cpu);
   EXPECT_EQ(c.model.dropout, (config::DropoutConfig{0.1, 0.4, 0.1, 0.1}));
   EXPECT_EQ(c.checkpoint.dir, "a b #1");

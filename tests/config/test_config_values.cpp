@@ -180,10 +180,8 @@ TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
       c.data.train.weighted = true;
     }
     if (random() % 2)
-      c.data.validation = config::SourceConfig{.type = config::SourceType::tokens,
-                                               .paths = {{"v.bin", 1}},
-                                               .shuffle = true,
-                                               .field = "body"};
+      c.data.validation = config::SourceConfig{
+          .type = "tokens", .paths = {{"v.bin", 1}}, .shuffle = true, .field = "body"};
     round_trip(c);
   }
 }

@@ -135,7 +135,7 @@ TEST(Source, ReadsCompressedTextAsPlain) {
   put(folder / "a.jsonl", lines);
   const auto bpe = tokenizer::load_tokenizer(fixture);
   const auto tokens_of = [&](const std::string& path) {
-    const auto s = data::open_source({config::SourceType::text, {{path}}}, *bpe, 1);
+    const auto s = data::open_source({true, {{path}}}, *bpe, 1);
     Ids ids(1, sample_of(*s, 0)[0]);
     for (std::int64_t i = 0; i < s->samples(); ++i) ids.push_back(sample_of(*s, i)[1]);
     return ids;
@@ -245,8 +245,7 @@ TEST(Source, OpensGlobsAndLists) {
   write_llmc(folder / "s_1.bin", counting(5, 100));
   write_megatron(folder / "m.bin", {counting(3, 300), counting(2, 303)}, 1000);
   const auto bytes = tokenizer::load_tokenizer("bytes");
-  const auto s = data::open_source(
-      {config::SourceType::tokens, {{folder / "m*"}, {folder / "s_?.bin"}}}, *bytes, 4);
+  const auto s = data::open_source({false, {{folder / "m*"}, {folder / "s_?.bin"}}}, *bytes, 4);
   ASSERT_EQ(s->samples(), 3);
   EXPECT_EQ(sample_of(*s, 0), counting(5, 300));
   EXPECT_EQ(sample_of(*s, 1), counting(5, 100));
@@ -259,13 +258,9 @@ TEST(Source, OpensGlobsAndLists) {
   const auto open = [&](data::SourceSpec spec) {
     return [&bytes, spec] { data::open_source(spec, *bytes, 4); };
   };
-  expect_error(ExitCode::input, {"nothing*"},
-               open({config::SourceType::tokens, {{folder / "nothing*"}}}));
-  expect_error(ExitCode::input, {"gone.bin"},
-               open({config::SourceType::tokens, {{folder / "gone.bin"}}}));
-  expect_error(ExitCode::usage, {"pairs", "tokens or text"},
-               open({config::SourceType::pairs, {{folder / "m.bin"}}}));
-  expect_error(ExitCode::usage, {"path"}, open({config::SourceType::tokens, {}}));
+  expect_error(ExitCode::input, {"nothing*"}, open({false, {{folder / "nothing*"}}}));
+  expect_error(ExitCode::input, {"gone.bin"}, open({false, {{folder / "gone.bin"}}}));
+  expect_error(ExitCode::usage, {"path"}, open({false, {}}));
 }
 
 TEST(Source, EncodesText) {
@@ -275,17 +270,13 @@ TEST(Source, EncodesText) {
       "{\"id\": 1, \"text\": \"ab\", \"meta\": {\"text\": [1, {}]}}\r\n\n{\"text\": "
       "\"\"}\n{\"text\": \"c\\u00e9\"}");
   const auto bytes = tokenizer::load_tokenizer("bytes"), bpe = tokenizer::load_tokenizer(fixture);
-  const auto plain =
-      data::open_source({config::SourceType::text, {{folder / "a.txt"}}}, *bytes, 10);
+  const auto plain = data::open_source({true, {{folder / "a.txt"}}}, *bytes, 10);
   EXPECT_EQ(sample_of(*plain, 0), bytes->encode("hello world"));
-  const auto lines =
-      data::open_source({config::SourceType::text, {{folder / "a.jsonl"}}}, *bytes, 4);
+  const auto lines = data::open_source({true, {{folder / "a.jsonl"}}}, *bytes, 4);
   EXPECT_EQ(sample_of(*lines, 0), bytes->encode("abc\xC3\xA9"));
   put(folder / "mark.jsonl", "\xEF\xBB\xBF\n\xEF\xBB\xBF{\"text\": \"ab\"}\n");
-  EXPECT_EQ(
-      data::open_source({config::SourceType::text, {{folder / "mark.jsonl"}}}, *bytes, 1)->tokens(),
-      2);
-  const auto ended = data::open_source({config::SourceType::text, {{folder / "a.jsonl"}}}, *bpe, 1);
+  EXPECT_EQ(data::open_source({true, {{folder / "mark.jsonl"}}}, *bytes, 1)->tokens(), 2);
+  const auto ended = data::open_source({true, {{folder / "a.jsonl"}}}, *bpe, 1);
   Ids want = bpe->encode("ab");
   want.push_back(0);
   for (std::int32_t id : bpe->encode("cé")) want.push_back(id);
@@ -302,7 +293,7 @@ TEST(Source, KnowsJsonLinesByNameAndByContent) {
   const auto bytes = tokenizer::load_tokenizer("bytes");
   const auto tokens = [&](const std::string& name, const std::string& content) {
     put(folder / name, content);
-    return data::open_source({config::SourceType::text, {{folder / name}}}, *bytes, 1)->tokens();
+    return data::open_source({true, {{folder / name}}}, *bytes, 1)->tokens();
   };
   const std::string lines = "{\"text\": \"ab\"}\n{\"text\": \"cd\"}\n";
   for (const char* name : {"a.ndjson", "A.JSONL", "a.jl", "a.jsonlines", "a.json", "a.JSON"}) {
@@ -330,7 +321,7 @@ TEST(Source, RefusesBrokenJsonLines) {
   const auto refused = [&](const std::string& line, std::initializer_list<std::string> parts) {
     put(folder / "a.jsonl", "{\"text\": \"fine\"}\n" + line + "\n");
     expect_error(ExitCode::input, parts, [&] {
-      data::open_source({config::SourceType::text, {{folder / "a.jsonl"}}}, *bytes, 1);
+      data::open_source({true, {{folder / "a.jsonl"}}}, *bytes, 1);
     });
   };
   refused("{\"text\": \"x\"", {"a.jsonl:2", "invalid JSON"});

@@ -79,9 +79,9 @@ TEST(Pairs, TheLongerSideDecidesTheShape) {
   const data::Pairs pairs(spec, *kBytes, {{4, 2}, {6, 2}}, 260, false, 1);
   ASSERT_EQ(pairs.batches(), 2);
   EXPECT_EQ(pairs.batch(0).shape, 1u);
-  EXPECT_EQ(pairs.pairs_of(0), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(pairs.items_of(0), (std::vector<std::int64_t>{1, 2}));
   EXPECT_EQ(pairs.batch(1).shape, 0u);
-  EXPECT_EQ(pairs.pairs_of(1), (std::vector<std::int64_t>{0, 3}));
+  EXPECT_EQ(pairs.items_of(1), (std::vector<std::int64_t>{0, 3}));
   const Read r(pairs, 0, 0, 2, pair_widths(6));
   EXPECT_EQ(r[Field::labels], (Ids{'A', 'B', 'C', 'D', 257, -1, 'A', 257, -1, -1, -1, -1}));
 }

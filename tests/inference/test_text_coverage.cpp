@@ -10,9 +10,7 @@ namespace {
 using test::put;
 const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
 
-data::SourceSpec text_of(const std::string& path) {
-  return {.type = config::SourceType::text, .paths = {{path}}};
-}
+data::SourceSpec text_of(const std::string& path) { return {.text = true, .paths = {{path}}}; }
 
 void expect_coverage(const std::optional<inference::TextCoverage>& c, std::int64_t labels,
                      std::int64_t bytes, std::int64_t words) {

@@ -1,0 +1,48 @@
+#include "config/source_type.h"
+
+#include <algorithm>
+
+namespace tfm::config {
+
+bool SourceType::trains(Family family) const {
+  return std::ranges::find(families, family) != families.end();
+}
+
+std::vector<SourceType>& source_types() {
+  using enum Family;
+  using Files = SourceType::Files;
+  static std::vector<SourceType> all{
+      {.name = "tokens", .families = {decoder}, .files = Files::tokens},
+      {.name = "text", .families = {decoder}, .files = Files::text},
+      {.name = "pairs",
+       .families = {encoder_decoder},
+       .files = Files::text,
+       .pairs = true,
+       .documents = false,
+       .any_file_weights = false},
+      {.name = "mlm", .families = {encoder}, .mask_probability = 0.15, .next_sentence = true},
+      {.name = "span_corruption",
+       .families = {encoder_decoder},
+       .documents = false,
+       .mask_probability = 0.15,
+       .mean_span_length = 3,
+       .own_lengths = true},
+  };
+  return all;
+}
+
+const std::string& first_type(Family family, SourceType::Files files) {
+  using enum SourceType::Files;
+  const auto found = std::ranges::find_if(source_types(), [&](const SourceType& t) {
+    return t.trains(family) && (files == any || t.files == any || (t.files == files && !t.pairs));
+  });
+  return found->name;
+}
+
+const SourceType& source_type(std::string_view name) {
+  static const SourceType none;
+  const auto found = std::ranges::find(source_types(), name, &SourceType::name);
+  return found == source_types().end() ? none : *found;
+}
+
+}  // namespace tfm::config

@@ -1,0 +1,34 @@
+#include "data/objective.h"
+
+namespace tfm::data {
+
+std::map<std::string, const Objective*>& objectives() {
+  static std::map<std::string, const Objective*> all{
+      {"tokens", &next_token_objective()}, {"text", &next_token_objective()},
+      {"mlm", &masked_lm_objective()},     {"span_corruption", &span_corruption_objective()},
+      {"pairs", &pairs_objective()},
+  };
+  return all;
+}
+
+const Objective& objective_of(const config::SourceConfig& source) {
+  const auto found = objectives().find(source.type);
+  TFM_CHECK(found != objectives().end(), "no objective of data type '" + source.type + "'");
+  return *found->second;
+}
+
+std::vector<nn::BatchShape> Objective::shapes(const config::Config& c) const {
+  const auto separate = [](const config::SourceConfig& s) {
+    return s.documents == config::Documents::separate;
+  };
+  const bool documents =
+      separate(c.data.train) || (c.data.validation && separate(*c.data.validation));
+  return {{.sequences = c.train.global_batch_size,
+           .length = c.train.seq_len,
+           .source_length = c.model.translates() ? c.train.seq_len : 0,
+           .mask = documents ? nn::Mask::documents : nn::Mask::none,
+           .right_padded = true,
+           .labelled = labelled(c.data.train)}};
+}
+
+}  // namespace tfm::data
