@@ -33,6 +33,10 @@ SKIPPED = {
     "mpirun -np 8 tfm-doctor cfg.yaml": "a machine with fewer cores is what it finds fault with; test_doctor.py calls it",
     'tfm-bench scaling cfg.yaml --ranks 8,16,32 --launcher "srun -n {ranks}" --repeats 3 --json cluster.json': "needs Slurm; test_scaling.py has another launcher",
     "python3 tests/acceptance/scaling.py build/cpu/bin docs/scaling": "takes a quarter of an hour of idle cores; test_scaling_results.py calls it",
+    "tests/acceptance/against_pytorch.py build/cpu/bin --python PYTHON --json step.json": "needs PyTorch and idle cores",
+    'tests/acceptance/record.py step.json --processor "Zen 5" --settings "bf16, 2 threads" --command "tests/acceptance/against_pytorch.py ..."':
+        "needs what the command before writes",
+    "python3 tests/lint/test_results.py --fix": "writes to the tree; the lint runs without --fix",
     "prometheus --config.file=configs/prometheus.yml --storage.tsdb.path=runs/prometheus":
         "runs until it is stopped; test_prometheus.py calls it",
     "launch/quickstart.sh": "test_quickstart.py calls it",

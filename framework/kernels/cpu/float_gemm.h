@@ -5,7 +5,8 @@
 
 namespace tfm::kernels {
 
-// Whether this library has float_gemm(): where it was compiled with AVX-512.
+// Whether this library has float_gemm(): where it was compiled with AVX-512. With AVX2 (Zen 3) such
+// a product ran at 0.8 to 1.06 times the rate of oneDNN's sgemm, so products convert before that.
 bool has_float_gemm();
 
 // As gemm(), with float sums. Requires has_float_gemm().

@@ -1,0 +1,141 @@
+"""docs/performance.md is what the records in docs/results say: of each measurement on each processor the newest one.
+
+usage: test_results.py [--fix]    --fix writes the page
+"""
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS, PAGE = ROOT / "docs/results", ROOT / "docs/performance.md"
+REQUIRED = {"measurement", "processor", "machine", "settings", "date", "commit", "command", "figures"}
+KNOWN = REQUIRED | {"notes", "not_run", "runs"}
+CPU_MODELS = {"gpt2": "GPT-2 124M, 4 x 256", "gpt2-1024": "GPT-2, 4 x 1024", "bert": "BERT base, 8 x 128", "transformer": "Transformer base, 32 x 32",
+              "llama": "Llama-style 112M, 4 x 512"}
+GPU_MODELS = {"gpt2-124m": "GPT-2 124M, 64 x 1024", "gpt2-1.5b": "GPT-2 1.5B, 32 x 1024", "bert-large": "BERT-large, 128 x 512",
+              "transformer-big": "Transformer-big, 780 x 32", "llama-1b": "Llama 1B, 8 x 4096"}
+
+
+def spread(f, key, unit):
+    return f"{f[key]} to {f['most']} {unit}" if "most" in f else f"{f[key]} {unit}"
+
+
+def cpu_step(f):
+    return f"{f['ms']}, {f['ratio']:.2f}x"
+
+
+def gpu_step(f):
+    ratio = f", {f['ratio']:.2f}x" if "ratio" in f else ""
+    return f"{f['tokens_per_second']:,}{ratio}, {f['mfu_percent']} %"
+
+
+def busy(f):
+    return f"{f['of_fair_share']}" + (f", GPT-2 {f['gpt2_of_fair_share']}" if "gpt2_ms" in f else "")
+
+
+def attention(f):
+    rates = ((f.get(f"own_{phase}"), f.get(f"cudnn_{phase}")) for phase in ("forward", "backward"))
+    return "; ".join(" / ".join(str(r) for r in pair if r) for pair in rates)
+
+
+# Heading, text, and a table: measurement; names of its figures, which are columns (ROWS: they are rows; LIST: no table); how a figure is
+# written (None: its members are columns).
+ROWS, LIST = {}, None
+SECTIONS = [
+    ("## Training steps on CPUs", "Milliseconds of a step and speed relative to the faster of PyTorch 2.15 eager and compiled, beside it on the same\n"
+     "cores, with AdamW unless said. tfm takes 0.38 to 0.65 of the leaner one's memory.", "step", CPU_MODELS, cpu_step),
+    ("## Other figures of CPUs", "Decoding, with the start of `tfm-generate`:", "decoding", LIST, lambda f: spread(f, "seconds", "s")),
+    ("", "From the start of `tfm-train` to its first step, GPT-2 124M on 4 x 256 tokens:", "start", LIST, lambda f: spread(f, "seconds", "s")),
+    ("", "Step time of jobs that share two cores, relative to the fair share of the time alone ([busy cores](cpus.md#busy-cores)):", "busy-cores",
+     ROWS, busy),
+    ("", "Largest relative difference of Arm, emulated, from x86-64 over four steps:", "arm", ROWS, None),
+    ("## Training on GPUs", "Tokens/s in bf16, speed relative to compiled PyTorch with its fastest attention, and utilization of 989 TFLOP/s. Power\n"
+     "limits these steps: kernels one by one add up to 89 % of a step.", "gpu-step", GPU_MODELS, gpu_step),
+    ("", "Attention in TFLOP/s, forward; backward, each this project's kernel / cuDNN where both were timed:", "gpu-attention", ROWS, attention),
+    ("", "Rates of kernels:", "gpu-kernels", LIST, str),
+    ("## What has run on a GPU", "Passed, or with this outcome:", "gpu-checks", LIST, lambda f: "" if f["outcome"] == "pass" else f["outcome"]),
+    ("## Predictions", "Errors of predicted step times ([the planner](planner.md)) against published runs and runs of this project:", "planner-published", ROWS,
+     None),
+    ("", "", "planner-cpu", LIST, lambda f: f"median {f['median_percent']} %, worst {f['worst_percent']} %"),
+    ("", "Time of `tfm-plan --suggest` for 4,096 ranks, at most:", "suggest", LIST, lambda f: ", ".join(f"{key.removesuffix('_s')} {value} s" for key, value in f.items())),
+    ("", "Share of a step that a rank waits for collectives, and the bubble of a pipeline, predicted for H200s:", "exposed-communication", ROWS,
+     None),
+]
+HEAD = """# Performance
+
+<!-- written by tests/lint/test_results.py --fix from docs/results: do not edit -->
+
+The newest record of each measurement on each processor. A date links to the record: machine, commit, command, spread
+and notes. [Scaling](scaling.md) has figures by number of ranks, [CPUs](cpus.md) which kernels compute, and
+[CONTRIBUTING](../CONTRIBUTING.md#measurements) how to add a record.
+"""
+
+
+def read():
+    """Records, newest first, and what is wrong with them."""
+    records, errors = [], []
+    for file in sorted(RESULTS.glob("*.json"), reverse=True):
+        record = json.loads(file.read_text())
+        if wrong := (REQUIRED - set(record)) | (set(record) - KNOWN):
+            errors.append(f"docs/results/{file.name}: missing or unknown: {', '.join(sorted(wrong))}")
+        elif not re.fullmatch(r"\d{4}-\d\d-\d\d", record["date"]) or not file.name.startswith(record["date"]):
+            errors.append(f"docs/results/{file.name}: its name begins with another date than {record['date']}")
+        elif record["measurement"] not in {section[2] for section in SECTIONS}:
+            errors.append(f"docs/results/{file.name}: this script has no section for measurement '{record['measurement']}'")
+        else:
+            records.append({**record, "link": f"[{record['date']}](results/{file.name})"})
+    return records, errors
+
+
+def current(records, measurement):
+    newest = {}
+    for r in records:
+        if r["measurement"] == measurement:
+            newest.setdefault((r["processor"], r["settings"]), r)
+    return [newest[key] for key in sorted(newest)]
+
+
+def table(records, names, text):
+    """A row for each record, or for each of their figures, or a list."""
+    label = lambda r: ", ".join(filter(None, (r["processor"], r["settings"])))
+    if names is LIST:
+        item = lambda name, figure: ": ".join(filter(None, (name, text(figure))))
+        return "".join(f"- {label(r)}, {r['link']}: {'; '.join(item(*f) for f in r['figures'].items())}.\n" for r in records)
+    if not text:
+        keys = dict.fromkeys(key for figure in records[0]["figures"].values() for key in figure)
+        rows = [[f"{label(records[0])}, {records[0]['link']}", *(key.replace("_", " ") for key in keys)]]
+        rows += [[name, *(str(figure.get(key, "-")) for key in keys)] for name, figure in records[0]["figures"].items()]
+    elif names:
+        rows = [["", *names.values(), "record"]]
+        rows += [[label(r), *(text(r["figures"][n]) if n in r["figures"] else "-" for n in names), r["link"]] for r in records]
+    else:
+        rows = [["", *(f"{label(r)}, {r['link']}" for r in records)]]
+        figures = dict.fromkeys(name for r in records for name in r["figures"])
+        rows += [[name, *(text(r["figures"][name]) if name in r["figures"] else "-" for r in records)] for name in figures]
+    rows.insert(1, ["---"] * len(rows[0]))
+    return "".join("|" + "|".join(f" {cell} " if cell else " " for cell in row) + "|\n" for row in rows)
+
+
+def page(records):
+    text = HEAD
+    for heading, above, measurement, names, figure in SECTIONS:
+        if found := current(records, measurement):
+            text += "".join(f"\n{part}\n" for part in (heading, above) if part) + "\n" + table(found, names, figure)
+            if missing := next((r["not_run"] for r in records if r["measurement"] == measurement and "not_run" in r), None):
+                text += "\n### What has not run\n\n" + "".join(f"- {item}\n" for item in missing)
+    return text
+
+
+def main():
+    records, errors = read()
+    text = page(records)
+    if "--fix" in sys.argv:
+        PAGE.write_text(text)
+    elif not errors and PAGE.read_text() != text:
+        errors.append("docs/performance.md is not what docs/results says; run tests/lint/test_results.py --fix")
+    print("\n".join(errors) or f"{len(records)} records ok")
+    sys.exit(1 if errors else 0)
+
+
+main()
