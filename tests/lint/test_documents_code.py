@@ -1,4 +1,5 @@
-"""The complete C++ files of the documents compile: every block of C++ that includes a header. An architecture is the one in the tree.
+"""The complete C++ files of the documents compile: every block of C++ that includes a header. An architecture is the one in the tree, and so
+is every excerpt: a block whose first line is a comment with the path of a file or folder. "// ..." in it stands for lines left out.
 
 usage: test_documents_code.py BIN_FOLDER    (with compile_commands.json in the folder above)
 """
@@ -27,7 +28,28 @@ def words(text):
     return re.sub(r"//.*", "", text).split()
 
 
+def excerpts():
+    """(document, path, lines) of each excerpt."""
+    for document in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]):
+        for path, lines in re.findall(r"^```cpp\n// ((?:framework|models|launch)/[\w/.]+)\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL):
+            yield document, path, lines
+
+
+def wrong_excerpts():
+    for document, path, lines in excerpts():
+        at = ROOT / path
+        files = [f for f in at.iterdir() if f.is_file()] if at.is_dir() else [at] if at.exists() else []
+        texts = [" ".join(f.read_text().split()) for f in files]
+        parts = [" ".join(part.split()) for part in re.split(r"^ *// \.\.\.$", lines, flags=re.MULTILINE)]
+        if not any(all(part in text for part in parts) for text in texts):
+            missing = next((part for part in parts if not any(part in text for text in texts)), lines)
+            yield f"{document.relative_to(ROOT)}: an excerpt is not in {path}: {missing[:200]}"
+
+
 def main():
+    wrong = list(wrong_excerpts())
+    if wrong or len(list(excerpts())) < 5:
+        sys.exit("\n".join(wrong) or "docs/training-step.md has excerpts")
     if not (BUILD / "compile_commands.json").exists():
         return print(f"skipped: no compile_commands.json in {BUILD}")
     options, directory = command()
