@@ -1,4 +1,4 @@
-"""The table "Communication that a step waits for" of docs/parallelism.md, from the plans of this build.
+"""The share of a step that ranks wait for collectives, from the plans of this build: the record exposed-communication of docs/results.
 
 usage: exposed_communication.py BIN
 """
