@@ -174,6 +174,11 @@ int run(int argc, char** argv) {
   nlohmann::ordered_json results{{"loss", totals.mean()},
                                  {"perplexity", totals.perplexity()},
                                  {"accuracy", totals.accuracy()}};
+  const std::vector<config::HeadConfig> heads = model.config.model.all_heads();
+  for (std::size_t k = 0; k < heads.size() && heads.size() > 1; ++k) {
+    results["loss_" + heads[k].name] = totals.mean(k);
+    results["accuracy_" + heads[k].name] = totals.accuracy(k);
+  }
   if (!std::isfinite(totals.mean()))
     throw Error(ExitCode::numerical,
                 "the loss is not finite; the weights hold NaN or Inf, or overflow");
@@ -187,7 +192,7 @@ int run(int argc, char** argv) {
   results["tokens"] = totals.labels[0];
   if (model.rank_context.mesh.rank() != 0) return 0;
   for (const auto& [name, value] : results.items())
-    std::printf("%-16s%s\n", name.c_str(), value.dump().c_str());
+    std::printf("%-15s %s\n", name.c_str(), value.dump().c_str());
   if (args.has("--json")) launch::write_text(args.get("--json"), results.dump(2) + "\n");
   return 0;
 }

@@ -8,8 +8,7 @@ Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh) : Transfo
                   m.padding_idx);
   embeddings_.emplace(context_, m, "");
   stack_.emplace(context_, stages_, m, "", 0, m.stacks()[0], true, false);
-  head_.emplace(context_, stages_, m, m.tied_head() ? &*tokens_ : nullptr);
-  parameters_.finish();
+  add_heads(*tokens_);
 }
 
 graph::Value Decoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
@@ -28,7 +27,7 @@ nn::Recording Decoder::record_decode(const nn::BatchShape& shape, DType dtype) c
   nn::Recording rec(shape, dtype);
   const Rows rows = shape.rows();
   const graph::Value x = (*embeddings_)(rec, *tokens_, rec.input(Field::ids), {}, rows, false);
-  rec.logits = head_->logits(*rec.tape, stack_->decode(rec, x));
+  rec.logits = token_logits(rec, stack_->decode(rec, x));
   return rec;
 }
 

@@ -21,8 +21,7 @@ EncoderDecoder::EncoderDecoder(const config::Config& config, const comm::Mesh& m
                     context_.init_std, m.padding_idx);
   target_embeddings_.emplace(context_, m, "decoder.");
   decoder_.emplace(context_, stages_, m, "decoder.", m.n_encoder_layers, stacks[1], true, true);
-  head_.emplace(context_, stages_, m, m.tied_head() ? &target_tokens() : nullptr);
-  parameters_.finish();
+  add_heads(target_tokens());
 }
 
 EncoderOutput EncoderDecoder::read_source(nn::Recording& rec, Relay& relay, bool training) const {
@@ -79,7 +78,7 @@ nn::Recording EncoderDecoder::record_decode(const nn::BatchShape& shape, DType d
                           .rows = shape.source_rows()};
   const graph::Value x =
       (*target_embeddings_)(rec, target_tokens(), rec.input(Field::ids), {}, rows, false);
-  rec.logits = head_->logits(r, decoder_->decode(rec, x, &source));
+  rec.logits = token_logits(rec, decoder_->decode(rec, x, &source));
   return rec;
 }
 

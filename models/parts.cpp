@@ -7,14 +7,6 @@
 #include "nn/positions.h"
 
 namespace tfm::models {
-namespace {
-
-double logit_scale(const config::ModelConfig& m) {
-  return m.scale_logits ? 1 / std::sqrt(static_cast<double>(m.d_model)) : 1.0;
-}
-
-}  // namespace
-
 nn::ParameterSet parameter_set(const config::Config& c, const comm::Mesh& mesh) {
   const bool by_layers = c.parallel.zero > 1 || c.numerics == config::Numerics::deterministic;
   return {mesh.layout, mesh.rank(),
@@ -86,65 +78,6 @@ graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens
   if (norm_) x = (*norm_)(r, x);
   const double p = training ? config_.dropout.embedding : 0;
   return p > 0 ? ops::dropout_add(r, x, {}, p, place) : x;
-}
-
-Head::Head(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
-           const Vocabulary* tied)
-    : context_(c), config_(m), tied_(tied) {
-  c.parameters.begin_stage(stages.last_rank());
-  if (tied) tied->use_at(c, stages.last_rank());
-  if (m.head_transform) {
-    transform_.emplace(c, std::vector<nn::PartSpec>{{"head.transform", m.d_model}}, m.d_model,
-                       nn::Linear::Options{.bias = m.bias, .std = c.init_std, .hidden = false});
-    norm_.emplace(c, "head.transform_norm", m.d_model, norm_of(m));
-  }
-  if (!tied) own_.emplace(c, "head.weight", m.vocab_size, m.d_model, c.init_std);
-  if (m.has_head_bias())
-    bias_ = c.parameters.add({.parts = {{"head.bias", m.vocab_size}},
-                              .placement = nn::placed(nn::Placement::shard_rows, nn::kModelAxes),
-                              .trained = m.head_bias != config::HeadBias::frozen});
-}
-
-void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weight,
-                          graph::Value bias, graph::Value labels, Field field, bool training,
-                          ops::CrossEntropyOptions options) {
-  TFM_CHECK(rec.losses.size() < kMostObjectives, "a model has too many losses");
-  options.objective = static_cast<int>(rec.losses.size());
-  options.accuracy = !training;
-  const graph::Value loss = ops::linear_cross_entropy(*rec.tape, x, weight, bias, labels, options);
-  rec.losses.push_back({loss, field, training ? graph::Value{} : graph::Value{loss.id + 1}});
-}
-
-graph::Value Head::ready(graph::Recorder& r, graph::Value x) const {
-  if (transform_)
-    x = (*norm_)(r,
-                 ops::activation(r, (*transform_)(r, x), activation_of(config_.activation), false));
-  return nn::enter_tp_region(r, context_, x);
-}
-
-void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
-                       const config::LossConfig& loss, bool training) const {
-  if (!x) return rec.loss_elsewhere(Field::labels);
-  graph::Recorder& r = *rec.tape;
-  const graph::Recorder::Named scope(r, "head");
-  const Vocabulary& v = vocabulary();
-  const auto size = static_cast<double>(v.size());
-  const double smoothing = loss.smoothing_denominator == config::SmoothingDenominator::others
-                               ? loss.label_smoothing * size / std::max(size - 1, 1.0)
-                               : loss.label_smoothing;
-  record_cross_entropy(rec, ready(r, x), v.weight(r), bias(r), labels, Field::labels, training,
-                       {.vocab_size = v.size(),
-                        .vocab_begin = v.begin(),
-                        .vocab_end = v.end(),
-                        .shards = context_.shards,
-                        .smoothing = training ? smoothing : 0,
-                        .scale = logit_scale(config_),
-                        .labelled = rec.shape.labelled});
-}
-
-graph::Value Head::logits(graph::Recorder& r, graph::Value x) const {
-  const graph::Recorder::Named scope(r, "head");
-  return ops::linear(r, ready(r, x), vocabulary().weight(r), bias(r), logit_scale(config_));
 }
 
 }  // namespace tfm::models

@@ -55,35 +55,4 @@ class Embeddings {
   std::optional<nn::Norm> norm_;
 };
 
-// Adds a cross-entropy loss to `rec`, whose input `field` is `labels`.
-void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weight,
-                          graph::Value bias, graph::Value labels, Field field, bool training,
-                          ops::CrossEntropyOptions options);
-
-// Output layer: logits of hidden states, or their loss.
-class Head {
- public:
-  Head(nn::Context& c, const Stages& stages, const config::ModelConfig& m, const Vocabulary* tied);
-  // x: absent if another stage has the head.
-  void record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
-                   const config::LossConfig& loss, bool training) const;
-  graph::Value logits(graph::Recorder& r, graph::Value x) const;
-  const Vocabulary& vocabulary() const { return own_ ? *own_ : *tied_; }
-
- private:
-  // Applies the transform, if any, and enters the tensor-parallel region.
-  graph::Value ready(graph::Recorder& r, graph::Value x) const;
-  graph::Value bias(graph::Recorder& r) const {
-    return bias_ < 0 ? graph::Value{} : context_.parameters.record(r, bias_);
-  }
-
-  nn::Context context_;
-  config::ModelConfig config_;
-  const Vocabulary* tied_;
-  std::optional<Vocabulary> own_;
-  std::optional<nn::Linear> transform_;
-  std::optional<nn::Norm> norm_;
-  int bias_ = -1;
-};
-
 }  // namespace tfm::models

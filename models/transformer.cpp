@@ -18,8 +18,7 @@ nn::Recording Transformer::record_loss(const nn::BatchShape& shape, DType dtype,
   nn::Recording rec(shape, dtype);
   Relay relay(rec, stages_, context_, config_.model.d_model);
   const graph::Value x = hidden(rec, relay, training);
-  const graph::Value labels = rec.input(Field::labels, relay.here());
-  head_->record_loss(rec, x, labels, config_.loss, training);
+  for (const auto& head : heads_) head->record_loss(rec, x, training);
   return rec;
 }
 
@@ -27,8 +26,28 @@ nn::Recording Transformer::record_logits(const nn::BatchShape& shape, DType dtyp
   nn::Recording rec(shape, dtype);
   Relay relay(rec, stages_, context_, config_.model.d_model);
   const graph::Value x = hidden(rec, relay, false);
-  if (relay.here()) rec.logits = head_->logits(*rec.tape, x);
+  if (relay.here()) rec.logits = token_logits(rec, x);
   return rec;
+}
+
+void Transformer::add_heads(const Vocabulary& tied) {
+  const config::ModelConfig& m = config_.model;
+  parameters_.begin_stage(stages_.last_rank());
+  for (const config::HeadConfig& head : m.all_heads()) {
+    const bool is_lm = head.type == "lm";
+    if (is_lm && m.tied_head()) tied.use_at(context_, stages_.last_rank());
+    heads_.push_back(heads().at(head.type)(
+        {context_, m, head, config_.loss, is_lm && m.tied_head() ? &tied : nullptr}));
+    if (is_lm) lm_ = heads_.back().get();
+  }
+  parameters_.finish();
+}
+
+graph::Value Transformer::token_logits(nn::Recording& rec, graph::Value x) const {
+  if (!lm_)
+    throw Error(ExitCode::usage,
+                "the model predicts no tokens: model.heads has no head of type lm");
+  return lm_->logits(rec, x);
 }
 
 }  // namespace tfm::models

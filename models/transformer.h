@@ -1,7 +1,7 @@
 #pragma once
-// The base of the model families: parameters, pipeline stages and output layer, and the recordings
+// The base of the model families: parameters, pipeline stages and heads, and the recordings
 // that differ in nothing but the hidden states.
-#include "models/parts.h"
+#include "models/head.h"
 #include "models/stack.h"
 
 namespace tfm::models {
@@ -25,11 +25,18 @@ class Transformer : public nn::Model {
   // What the output layer reads; absent unless this rank's stage has that layer.
   virtual graph::Value hidden(nn::Recording& rec, Relay& relay, bool training) const = 0;
 
+  // Makes the heads, whose parameters come last. `tied`: the embedding that may be the output
+  // layer, too.
+  void add_heads(const Vocabulary& tied);
+  // Logits of the token of each position. Error(usage) if no head predicts tokens.
+  graph::Value token_logits(nn::Recording& rec, graph::Value x) const;
+
   config::Config config_;
   nn::ParameterSet parameters_;
   nn::Context context_;
   Stages stages_;
-  std::optional<Head> head_;
+  std::vector<std::unique_ptr<Head>> heads_;
+  const Head* lm_ = nullptr;  // of these
 };
 
 }  // namespace tfm::models

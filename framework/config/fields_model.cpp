@@ -103,6 +103,64 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
       m.init_std);
 }
 
+void describe(HeadConfig& h, FieldVisitor& v) {
+  v.value(required(choice("type", head_types(), "lm: the token of each position")), h.type);
+  v.value(with_word(text("name", "name of its metrics; auto: its type"), "auto"), h.name);
+  v.value(Field{.name = "weight",
+                .help = "weight of its term of the loss",
+                .kind = FieldKind::real,
+                .low = 0,
+                .low_open = true},
+          h.weight);
+}
+
+std::string flow_of(const HeadConfig& h) {
+  return "{type: " + h.type + ", name: " + quote_yaml(h.name) +
+         (h.weight == 1 ? "" : ", weight: " + number_text(h.weight)) + "}";
+}
+
+void describe_heads(std::vector<HeadConfig>& heads, FieldVisitor& v) {
+  const Field f =
+      text("heads", "what the model predicts: a list of heads, each with a term of the loss");
+  v.special(f, {.type = "a list of heads",
+                .read =
+                    [&heads, f](FieldReader& reader, const YamlNode& node) {
+                      if (node.kind != YamlNode::Kind::sequence)
+                        return reader.error(f, node,
+                                            "found " + describe(node) +
+                                                "; expected a list of heads, such as [{type: lm}]");
+                      heads.clear();
+                      for (const YamlNode& n : node.items) {
+                        reader.mark_item(f, heads.size(), n.at);
+                        if (n.kind != YamlNode::Kind::map) {
+                          reader.error(
+                              f, n,
+                              "found " + describe(n) + "; expected a head, such as {type: lm}");
+                          continue;
+                        }
+                        HeadConfig& h = heads.emplace_back();
+                        h.type.clear();
+                        reader.read_section(n, "heads", [&h](FieldVisitor& s) { describe(h, s); });
+                      }
+                    },
+                .flow =
+                    [&heads] {
+                      std::string all;
+                      for (const HeadConfig& h : heads)
+                        all += (all.empty() ? "" : ", ") + flow_of(h);
+                      return "[" + all + "]";
+                    },
+                .item = f,
+                .single = false,
+                .least = 1,
+                .most = kAnyNumber,
+                .item_keys =
+                    [](FieldVisitor& inner) {
+                      HeadConfig any;
+                      describe(any, inner);
+                    }});
+}
+
 }  // namespace
 
 void describe(ModelConfig& m, FieldVisitor& v) {
@@ -126,6 +184,7 @@ void describe(ModelConfig& m, FieldVisitor& v) {
   describe_layers(m, v);
   describe_positions(m, v);
   describe_embeddings_and_head(m, v);
+  describe_heads(m.heads, v);
 }
 
 }  // namespace tfm::config

@@ -36,7 +36,7 @@ constexpr AliasRow kAliases[] = {
     {"model.d_model",
      "hidden_size n_embd dim hidden_dim embed_dim d_embed model_dim width embedding_dim"},
     {"model.n_layers", "num_layers num_hidden_layers n_layer layers depth"},
-    {"model.n_heads", "num_attention_heads num_heads n_head heads"},
+    {"model.n_heads", "num_attention_heads num_heads n_head"},
     {"model.n_kv_heads", "num_key_value_heads num_query_groups num_kv_heads kv_heads n_kv_head"},
     {"model.d_head", "head_dim kv_channels head_size d_kv"},
     {"model.d_ff",
@@ -142,7 +142,8 @@ constexpr MissingRow kMissing[] = {
     {"mixture of experts",
      "experts moe num_experts n_experts num_local_experts expert expert_parallel ep "
      "expert_model_parallel_size expert_parallel_size"},
-    {"a head besides the language model's", "heads classifier num_labels num_classes classes"},
+    {"a head besides the language model's",
+     "classifier num_labels num_classes classes model.heads.type=classify"},
     {"training on chats", "chat chats chat_template messages"},
     {"fp8", "fp8 float8 precision=fp8 precision=float8 precision=fp8_e4m3"},
     {"quantized training", "quantization quantize precision=int8 precision=fp4 precision=nvfp4"},

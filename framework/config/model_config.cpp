@@ -6,6 +6,11 @@
 
 namespace tfm::config {
 
+std::vector<std::string_view>& head_types() {
+  static std::vector<std::string_view> all{"lm"};
+  return all;
+}
+
 std::vector<std::vector<LayerConfig>> ModelConfig::stacks() const {
   const auto filled = [this](const std::vector<std::string>& pattern, std::int64_t n) {
     std::vector<LayerConfig> stack(static_cast<std::size_t>(n), *this);
@@ -33,6 +38,12 @@ bool ModelConfig::drops() const {
 
 void ModelConfig::set_dropout(const DropoutConfig& everywhere) {
   for_each_kind([&](LayerConfig& l, const std::string&) { l.dropout = everywhere; });
+}
+
+std::vector<HeadConfig> ModelConfig::all_heads() const {
+  std::vector<HeadConfig> all = heads;
+  if (next_sentence) all.push_back({.type = "classify", .name = "next_sentence", .classes = 2});
+  return all;
 }
 
 void ModelConfig::keep_layers(std::size_t stack, const std::vector<std::size_t>& kept) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/options.h"
@@ -56,6 +57,17 @@ struct LayerConfig {
   bool gated() const { return activation == Activation::swiglu || activation == Activation::geglu; }
   bool operator==(const LayerConfig&) const = default;
 };
+// What a model predicts.
+struct HeadConfig {
+  std::string type = "lm";   // lm: the token of each position; classify: the class of a sequence
+  std::string name;          // filled with the type
+  double weight = 1;         // of its term of the loss
+  std::int64_t classes = 0;  // classify
+  bool next_sentence() const { return name == "next_sentence"; }
+  bool operator==(const HeadConfig&) const = default;
+};
+// The types of heads, and a place for more (models/head.h).
+std::vector<std::string_view>& head_types();
 struct LayerKind {
   std::string name;
   LayerConfig layer;
@@ -82,9 +94,10 @@ struct ModelConfig : LayerConfig {
   std::int64_t decoder_start = -1;  // id that begins a target; -1: the tokenizer's
   // Id whose embedding gets no gradient as an input; -1: none.
   std::int64_t padding_idx = -1;
-  std::int64_t type_vocab_size = 0;          // encoder: number of segment types; 0: no table
-  bool head_transform = false;               // encoder: dense, activation and norm before the head
-  bool next_sentence = false;                // encoder: the second objective of BERT
+  std::int64_t type_vocab_size = 0;  // encoder: number of segment types; 0: no table
+  bool head_transform = false;       // encoder: dense, activation and norm before the head
+  bool next_sentence = false;        // encoder: the second objective of BERT
+  std::vector<HeadConfig> heads{{}};
   HeadBias head_bias = HeadBias::automatic;  // automatic: as bias unless the head is tied
   bool scale_logits = false;
   double init_std = 0.02;
@@ -95,6 +108,8 @@ struct ModelConfig : LayerConfig {
   std::int64_t total_layers() const {
     return translates() ? n_encoder_layers + n_decoder_layers : n_layers;
   }
+  // `heads`, and that of `next_sentence`.
+  std::vector<HeadConfig> all_heads() const;
   bool tied_head() const {
     using enum TieEmbeddings;
     return tie_embeddings == yes || tie_embeddings == all || tie_embeddings == decoder;

@@ -42,6 +42,9 @@ Only only_with(const Report& report) {
 
 namespace {
 
+constexpr const char* kNameLetters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+
 // `path`: of the layer's keys.
 void check_heads(const LayerConfig& l, const std::string& path, const ModelConfig& m,
                  const Report& report) {
@@ -73,6 +76,29 @@ void check_heads(const LayerConfig& l, const std::string& path, const ModelConfi
                number_text(s.high_freq_factor) +
                " are out of order; expected 0 < low_freq_factor < high_freq_factor",
            "");
+}
+
+void check_heads_of_model(const ModelConfig& m, const Report& report) {
+  std::set<std::string> names;
+  if (m.heads.empty())
+    report({"model.heads"}, "the model has no head; expected at least one, such as {type: lm}", "");
+  for (std::size_t i = 0; i < m.heads.size(); ++i) {
+    const HeadConfig& h = m.heads[i];
+    const std::string key = "model.heads[" + std::to_string(i) + "]";
+    const auto wrong = [&](const std::string& problem) {
+      report({key, "model.heads"}, "head " + quoted(h.name) + ": " + problem, "");
+    };
+    if (!names.insert(h.name).second)
+      wrong("another head has this name; expected a name of its own");
+    if (std::ranges::find(m.heads, h.type, &HeadConfig::type) !=
+        m.heads.begin() + static_cast<std::ptrdiff_t>(i))
+      wrong("there is another head of type " + h.type + "; expected one");
+    const std::vector<std::string_view> taken{"next_sentence", "head", "embedding", "layers",
+                                              "scale"};
+    if (std::ranges::find(taken, h.name) != taken.end() ||
+        h.name.find_first_not_of(kNameLetters) != std::string::npos)
+      wrong("not a valid name; expected letters, digits and _, and none of " + join(taken));
+  }
 }
 
 void check_positions(const ModelConfig& m, const Report& report) {
@@ -201,6 +227,8 @@ void check_family(const ModelConfig& m, const Report& report) {
 }  // namespace
 
 void fill_derived(ModelConfig& m, std::int64_t seq_len) {
+  for (HeadConfig& h : m.heads)
+    if (h.name.empty()) h.name = h.type;
   m.for_each_kind([&m](LayerConfig& l, const std::string&) {
     if (l.n_kv_heads == 0) l.n_kv_heads = l.n_heads;
     if (l.d_head == 0 && l.n_heads > 0 && m.d_model % l.n_heads == 0)
@@ -227,6 +255,7 @@ void check_model(const ModelConfig& m, const Report& report) {
   };
   check_family(m, first);
   check_kinds(m, first);
+  check_heads_of_model(m, first);
   m.for_each_kind([&](const LayerConfig& l, const std::string& path) {
     if (m.any_layer([&l](const auto& other) { return other == l; })) check_heads(l, path, m, first);
   });

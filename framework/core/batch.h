@@ -26,7 +26,7 @@ enum class FieldWidth : std::uint8_t { length, source_length, one };
 enum class FieldKind : std::uint8_t {
   token,   // vocabulary id
   label,   // vocabulary id to predict; < 0: ignored by the loss
-  answer,  // class 0 or 1 to predict; < 0: ignored by the loss
+  answer,  // class to predict; < 0: ignored by the loss
   mask,    // index of the document within the sequence; < 0: padding, hidden from attention
   type,    // segment id in [0, model.type_vocab_size)
 };

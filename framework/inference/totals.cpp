@@ -12,6 +12,7 @@ Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
                     std::int64_t sequences, std::int64_t first) {
   Totals t;
   for (std::size_t k = 0; k < recording.losses.size(); ++k) {
+    t.weights[k] = recording.losses[k].weight;
     if (!recording.losses[k].value) continue;
     const Field field = recording.losses[k].labels;
     const auto width = static_cast<std::size_t>(recording.shape.own_width(field));
@@ -35,20 +36,23 @@ std::array<std::int64_t, kMostObjectives> packed_rows(
 double Totals::mean() const {
   double sum = 0;
   for (std::size_t k = 0; k < loss.size(); ++k)
-    if (labels[k] > 0) sum += loss[k] / static_cast<double>(labels[k]);
+    if (labels[k] > 0) sum += weights[k] * mean(k);
   return sum;
 }
 
-double Totals::perplexity() const {
-  return std::exp(loss[0] / static_cast<double>(std::max<std::int64_t>(labels[0], 1)));
+double Totals::mean(std::size_t term) const {
+  return loss[term] / static_cast<double>(std::max<std::int64_t>(labels[term], 1));
 }
 
-double Totals::accuracy() const {
-  return static_cast<double>(correct[0]) /
-         static_cast<double>(std::max<std::int64_t>(labels[0], 1));
+double Totals::perplexity() const { return std::exp(mean(0)); }
+
+double Totals::accuracy(std::size_t term) const {
+  return static_cast<double>(correct[term]) /
+         static_cast<double>(std::max<std::int64_t>(labels[term], 1));
 }
 
 Totals& Totals::operator+=(const Totals& other) {
+  weights = other.weights;
   for (std::size_t k = 0; k < loss.size(); ++k)
     loss[k] += other.loss[k], labels[k] += other.labels[k], correct[k] += other.correct[k];
   return *this;

@@ -7,11 +7,14 @@
 
 namespace tfm::inference {
 
-struct Totals {  // by objective
+struct Totals {  // by term of the loss
   std::array<double, kMostObjectives> loss{};
   std::array<std::int64_t, kMostObjectives> labels{}, correct{};  // correct: evaluation only
-  double mean() const;                                            // sum of the objectives' means
-  double perplexity() const, accuracy() const;                    // of the first objective
+  std::array<double, kMostObjectives> weights{};
+  double mean() const;  // the whole loss: the weighted sum of the terms' means
+  double mean(std::size_t term) const;
+  double accuracy(std::size_t term = 0) const;
+  double perplexity() const;  // of the first term
   Totals& operator+=(const Totals& other);
   // Sums over the ranks along `axes`, and the collectives that this takes.
   void all_reduce(const comm::Mesh& mesh, comm::AxisSet axes);

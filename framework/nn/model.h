@@ -60,10 +60,13 @@ struct Recording {
   // Terms of the loss, the same number on every pipeline stage. The gradient of each is scaled by
   // StepNumbers::gradient_scale[index].
   struct Loss {
-    graph::Value value;  // (1) f64, summed over labels >= 0; absent if another stage computes it
-    Field labels;
-    // (1) f64, number of labels that are the most likely id; absent in training.
-    graph::Value correct;
+    std::string name;    // of its metrics
+    double weight = 1;   // of its mean in the whole loss
+    graph::Value value;  // (1) f64, a sum; absent if another stage computes it
+    Field labels;        // the sum's mean is over the elements >= 0 of this field
+    // (1) f64, number of labels that are the most likely id; absent in training, and of a term that
+    // predicts nothing.
+    graph::Value correct = {};
   };
   std::vector<Loss> losses;
   // (N, this rank's rows of the vocabulary); only from record_logits and record_decode.
@@ -109,7 +112,9 @@ struct Recording {
     return inputs[field] = tape->input(std::string(info_of(field).name),
                                        {sequences * shape.own_width(field)}, DType::i32);
   }
-  void loss_elsewhere(Field labels) { losses.push_back({{}, labels, {}}); }
+  void loss_elsewhere(const std::string& name, double weight, Field labels) {
+    losses.push_back({.name = name, .weight = weight, .labels = labels});
+  }
   // Values and counts of all losses on this rank.
   std::vector<graph::Value> outputs() const {
     std::vector<graph::Value> all;

@@ -146,6 +146,9 @@ class Reader {
     for (const char* metric : {"loss", "grad_norm", "lr", "tokens", "tokens_per_second",
                                "step_seconds", "mfu", "loss_scale", "peak_memory_bytes"})
       run_.steps[metric].add(at, number_of(line, metric));
+    for (const auto& [name, value] : line.items())  // terms of the loss
+      if (name.starts_with("loss_") && name != "loss_scale" && value.is_number())
+        run_.steps[name].add(at, value.get<double>());
     if (const auto phases = line.find("phases"); phases != line.end() && phases->is_object())
       for (const auto& [name, seconds] : phases->items())
         if (seconds.is_number()) run_.phases[name].add(at, seconds.get<double>());

@@ -240,11 +240,28 @@ std::string evaluations(const Runs& runs) {
   return html.empty() ? "" : "<div class=\"figures\">" + html + "</div>\n";
 }
 
+std::string loss_terms(const Runs& runs) {
+  std::set<std::string> terms;
+  for (const Run& run : runs)
+    for (const auto& [name, series] : run.steps)
+      if (name.starts_with("loss_") && name != "loss_scale") terms.insert(name);
+  std::string html;
+  for (const std::string& term : terms)
+    html += metric_figure(runs,
+                          {.title = "Loss of " + term.substr(5),
+                           .about = "A term of the training loss, without its weight.",
+                           .y_label = "nats per label",
+                           .kind = MetricFigure::Kind::smoothed},
+                          [&](const Run& run) -> const Series& { return run.step(term); });
+  return html;
+}
+
 std::string optimization(const Runs& runs) {
   const auto of = [](const char* metric) {
     return [metric](const Run& run) -> const Series& { return run.step(metric); };
   };
   std::string html =
+      loss_terms(runs) +
       metric_figure(runs,
                     {.title = "Learning rate",
                      .about = "As the schedule set it.",

@@ -9,6 +9,12 @@
 namespace tfm::train {
 namespace {
 
+std::string listed(const std::vector<std::pair<std::string, double>>& numbers) {
+  std::string text;
+  for (const auto& [name, value] : numbers) text += " | " + name + printed(" %.4f", value);
+  return text;
+}
+
 // What the ranks compute on and how they exchange.
 std::string place_of(TrainingRun& run) {
   const HostFacts& host = run.machine.host;
@@ -70,7 +76,7 @@ class ConsoleLog final : public Observer {
         run.step,    run.config.train.steps,  r.loss,    r.grad_norm,
         run.lr,      run.tokens_per_second(), run.mfu(), peak_memory_bytes(run),
         run.seconds, run.seconds_left()};
-    if (run.logged()) say(telemetry::step_line(sample));
+    if (run.logged()) say(telemetry::step_line(sample) + listed(run.term_losses(r.terms)));
     telemetry::set_live_line(telemetry::step_bar(sample));
   }
 
@@ -78,7 +84,8 @@ class ConsoleLog final : public Observer {
     std::string text = "validation at step " + std::to_string(run.step);
     for (const config::Metric metric : run.config.eval.metrics)
       text += " | " + config::word(metric) + printed(" %.4f", evaluated.values.at(metric));
-    say(text + " | " + std::to_string(evaluated.tokens) + " tokens");
+    say(text + listed(run.term_metrics(evaluated.terms)) + " | " +
+        std::to_string(evaluated.tokens) + " tokens");
   }
 
   void after_checkpoint(TrainingRun& run, const WrittenCheckpoint& saved) override {

@@ -281,8 +281,9 @@ void Engine::enqueue(std::size_t launched, bool ahead) {
                       .assumes_update = ahead,
                       .update = optimizer_.numbers(updates_ + ahead + 1, s.lr.value_or(0))};
   for (std::size_t k = 0; k < numbers.gradient_scale.size(); ++k)
-    numbers.gradient_scale[k] =
-        s.totals.labels[k] > 0 ? scale.value / static_cast<double>(s.totals.labels[k]) : 0.0;
+    numbers.gradient_scale[k] = s.totals.labels[k] > 0 ? scale.value * s.totals.weights[k] /
+                                                             static_cast<double>(s.totals.labels[k])
+                                                       : 0.0;
   graph::ExecContext context{device_.stream(),
                              &tensors_,
                              {.seed = plan_.config.train.seed, .packed_rows = s.packed_rows},
@@ -315,7 +316,8 @@ StepResult Engine::finish() {
                           .tokens = s.totals.labels[0],
                           .loss_scale = s.loss_scale,
                           .applied = outcome.applied != 0,
-                          .shape = s.batch->shape};
+                          .shape = s.batch->shape,
+                          .terms = s.totals};
   if (s.lr) {
     loss_scale_.update(result.applied);
     updates_ += result.applied;

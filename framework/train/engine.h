@@ -13,12 +13,13 @@
 namespace tfm::train {
 
 struct StepResult {
-  double loss = 0;  // mean over the labels of the global batch, summed over objectives
+  double loss = 0;  // weighted sum of the terms, each a mean over the labels of the global batch
   double grad_norm = 0;
-  std::int64_t tokens = 0;  // labels of the first objective
+  std::int64_t tokens = 0;  // labels of the first term
   double loss_scale = 1;
-  bool applied = true;    // false: loss or norm was NaN or Inf, and nothing was changed
-  std::size_t shape = 0;  // of the batch, in plan().shapes
+  bool applied = true;      // false: loss or norm was NaN or Inf, and nothing was changed
+  std::size_t shape = 0;    // of the batch, in plan().shapes
+  inference::Totals terms;  // of the loss, by the names of TrainingRun::terms()
 };
 
 struct StepTimes {              // seconds

@@ -60,7 +60,8 @@ class Evaluation final : public Observer {
     if (totals.labels[0] == 0) refuse_unlabelled(run.config);
     using enum config::Metric;
     EvaluationResult found{.values = {{loss, totals.mean()}, {perplexity, totals.perplexity()}},
-                           .tokens = totals.labels[0]};
+                           .tokens = totals.labels[0],
+                           .terms = totals};
     if (eval.has(accuracy)) found.values[accuracy] = totals.accuracy();
     if (eval.has(bleu)) found.values[bleu] = text::corpus_bleu(translations, lines_.target);
     if (eval.has(chrf)) found.values[chrf] = text::corpus_chrf(translations, lines_.target);

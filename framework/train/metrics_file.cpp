@@ -107,10 +107,10 @@ class MetricsFile final : public Observer {
   void after_step(TrainingRun& run) override {
     if (!run.logged()) return;
     const StepResult& r = run.result;
-    write(MetricsLine("step")
-              .add("step", run.step)
-              .add("loss", r.loss)
-              .add("grad_norm", r.grad_norm)
+    MetricsLine line("step");
+    line.add("step", run.step).add("loss", r.loss);
+    for (const auto& [name, loss] : run.term_losses(r.terms)) line.add(name, loss);
+    write(line.add("grad_norm", r.grad_norm)
               .add("lr", run.lr)
               .add("tokens", r.tokens)
               .add("tokens_per_second", run.tokens_per_second())
@@ -127,6 +127,7 @@ class MetricsFile final : public Observer {
     line.add("step", run.step).add("split", "validation");
     for (const config::Metric metric : run.config.eval.metrics)
       line.add(config::word(metric), evaluated.values.at(metric));
+    for (const auto& [name, value] : run.term_metrics(evaluated.terms)) line.add(name, value);
     write(line.add("tokens", evaluated.tokens)
               .add("seconds", evaluated.seconds)
               .add("time", telemetry::unix_time()));

@@ -44,4 +44,30 @@ void say(const std::string& text) { telemetry::print_line(stdout, text); }
 
 void warn(const std::string& text) { telemetry::print_line(stderr, "warning: " + text); }
 
+std::vector<std::string> TrainingRun::terms() const {
+  std::vector<std::string> names;
+  const auto& losses = engine.plan().largest().training.losses;
+  for (const nn::Recording::Loss& term : losses)
+    if (losses.size() > 1) names.push_back(term.name);
+  return names;
+}
+
+std::vector<std::pair<std::string, double>> TrainingRun::term_losses(
+    const inference::Totals& totals) const {
+  std::vector<std::pair<std::string, double>> all;
+  const std::vector<std::string> names = terms();
+  for (std::size_t k = 0; k < names.size(); ++k)
+    all.emplace_back("loss_" + names[k], totals.mean(k));
+  return all;
+}
+
+std::vector<std::pair<std::string, double>> TrainingRun::term_metrics(
+    const inference::Totals& totals) const {
+  auto all = term_losses(totals);
+  const std::vector<std::string> names = terms();
+  for (std::size_t k = 0; k < names.size(); ++k)
+    all.emplace_back("accuracy_" + names[k], totals.accuracy(k));
+  return all;
+}
+
 }  // namespace tfm::train

@@ -66,6 +66,12 @@ struct TrainingRun {
 
   TrainingRun(const config::Config& config, const comm::Mesh& mesh, const device::Device& device);
 
+  // Names of the terms of the loss, where there are several; else empty.
+  std::vector<std::string> terms() const;
+  // "loss_classify" and the like, of each of several terms.
+  std::vector<std::pair<std::string, double>> term_losses(const inference::Totals& totals) const;
+  std::vector<std::pair<std::string, double>> term_metrics(const inference::Totals& totals) const;
+
   bool lead() const { return mesh.rank() == 0; }
   bool last() const { return step == config.train.steps; }
   bool over() const { return step >= config.train.steps || stop_requested || no_improvement; }
@@ -96,7 +102,8 @@ struct TrainingRun {
 
 struct EvaluationResult {  // of the validation data
   std::map<config::Metric, double> values;
-  std::int64_t tokens = 0;  // labels of the first objective
+  std::int64_t tokens = 0;  // labels of the first term
+  inference::Totals terms;  // by the names of TrainingRun::terms()
   double seconds = 0;
 };
 

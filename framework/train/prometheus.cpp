@@ -48,6 +48,8 @@ class MetricsServer final : public Observer {
     if (!server_) return;
     for (const config::Metric metric : run.config.eval.metrics)
       server_->eval("validation", config::word(metric), evaluated.values.at(metric));
+    for (const auto& [name, value] : run.term_metrics(evaluated.terms))
+      server_->eval("validation", name, value);
     server_->seconds_left(run.seconds_left());
   }
 
@@ -88,6 +90,11 @@ class MetricsServer final : public Observer {
     if (run.engine.plan().dtype == DType::f16)
       all.push_back(
           {"tfm_loss_scale", "Factor of the loss in fp16.", false, {{{}, run.result.loss_scale}}});
+    for (const auto& [name, loss] : run.term_losses(run.result.terms))
+      all.push_back({"tfm_" + name,
+                     "A term of the training loss of the last logged step.",
+                     false,
+                     {{{}, loss}}});
     const RankTimes& times = *run.rank_times;
     const auto labels = [&](int rank) {
       return std::map<std::string, std::string>{{"rank", std::to_string(rank)},

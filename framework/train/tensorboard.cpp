@@ -29,6 +29,8 @@ class TensorBoard final : public Observer {
                                 {"train/lr", run.lr},
                                 {"train/tokens_per_second", run.tokens_per_second()},
                                 {"train/step_seconds", run.seconds}};
+    for (const auto& [name, loss] : run.term_losses(r.terms))
+      scalars.emplace_back("train/" + name, loss);
     if (const auto mfu = run.mfu()) scalars.emplace_back("train/mfu", *mfu);
     if (run.engine.loss_scale().dynamic) scalars.emplace_back("train/loss_scale", r.loss_scale);
     for (const auto& [phase, seconds] : run.phases)
@@ -40,6 +42,8 @@ class TensorBoard final : public Observer {
     std::vector<Scalar> scalars;
     for (const config::Metric metric : run.config.eval.metrics)
       scalars.emplace_back("validation/" + config::word(metric), evaluated.values.at(metric));
+    for (const auto& [name, value] : run.term_metrics(evaluated.terms))
+      scalars.emplace_back("validation/" + name, value);
     add(run.step, scalars);
   }
 

@@ -25,6 +25,9 @@ LAYOUTS = {"single": (1, []), "data": (2, ["parallel.zero=1"]), "tensor": (2, ["
            "bf16": (1, ["precision=bf16", "recompute=selective"]), "fp16": (1, ["precision=fp16", "recompute=full"])}
 
 
+METRICS = ("step", "split", "loss", "perplexity", "accuracy", "bleu", "chrf", "bits_per_byte", "tokens")
+
+
 def metadata(path):
     with open(path, "rb") as file:
         size = struct.unpack("<Q", file.read(8))[0]
@@ -67,9 +70,10 @@ def digest(folder):
             if event["event"] == "step":
                 found.append((event["step"], event["loss"], event["grad_norm"], event["tokens"]))
             if event["event"] == "eval":
-                found.append({k: v for k, v in event.items() if k not in ("event", "seconds", "time")})
+                found.append({k: event.get(k) for k in METRICS})
     if (folder / "eval.json").exists():
-        found.append((folder / "eval.json").read_text())
+        results = json.loads((folder / "eval.json").read_text())
+        found.append({k: results.get(k) for k in METRICS})
     for file in sorted(folder.rglob("*.safetensors")):
         found.append((file.name, hashlib.sha256(file.read_bytes()).hexdigest()))
     return found

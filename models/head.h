@@ -1,0 +1,42 @@
+#pragma once
+// Heads: what a model predicts from the hidden states of its last layer, and their terms of the
+// loss. All are on the last stage.
+#include <map>
+#include <memory>
+#include <string>
+
+#include "models/parts.h"
+#include "models/stages.h"
+
+namespace tfm::models {
+
+class Head {
+ public:
+  virtual ~Head() = default;
+  // Adds a term of the loss to `rec`. x: hidden states (tokens, C) outside the tensor-parallel
+  // region; absent if another stage has the heads.
+  virtual void record_loss(nn::Recording& rec, graph::Value x, bool training) const = 0;
+  // Logits of what it predicts, (rows, this tensor rank's share of the classes).
+  virtual graph::Value logits(nn::Recording& rec, graph::Value x) const = 0;
+};
+
+// What a head is made from.
+struct HeadSpec {
+  nn::Context& context;
+  const config::ModelConfig& model;
+  const config::HeadConfig& head;
+  const config::LossConfig& loss;
+  const Vocabulary* tied;  // the embedding that is the output layer, too; null: none
+};
+using MakeHead = std::unique_ptr<Head> (*)(const HeadSpec& spec);
+// The table of heads by type, and a place for more.
+std::map<std::string, MakeHead>& heads();
+std::unique_ptr<Head> make_lm_head(const HeadSpec& spec);
+std::unique_ptr<Head> make_classifier(const HeadSpec& spec);
+
+// Adds a cross-entropy term to `rec`, whose input `field` is `labels`.
+void record_cross_entropy(nn::Recording& rec, const config::HeadConfig& head, graph::Value x,
+                          graph::Value weight, graph::Value bias, graph::Value labels, Field field,
+                          bool training, ops::CrossEntropyOptions options);
+
+}  // namespace tfm::models

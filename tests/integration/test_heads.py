@@ -1,0 +1,136 @@
+"""A model with several terms of the loss: every layout has the same losses, and each term its metrics on the screen, in metrics.jsonl,
+in event files, for Prometheus, in the report and from tfm-eval. Layers of several kinds on every layout, and in generation.
+
+usage: test_heads.py BIN
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+MPIRUN = pathlib.Path(__file__).resolve().parents[1] / "mpirun.sh"
+ENCODER = """
+model: {family: encoder, vocab_size: 260, d_model: 32, n_layers: 4, n_heads: 4, d_ff: 64, type_vocab_size: 2, next_sentence: true,
+        heads: [{type: lm, weight: 0.5}], dropout: 0.1}
+train: {steps: 6, global_batch_size: 8, seq_len: 16}
+data:
+  train: {type: mlm, path: text.txt, next_sentence: true}
+  validation: {type: mlm, path: text.txt, next_sentence: true}
+eval: {every: 3, batches: 2, metrics: [accuracy]}
+checkpoint: {dir: ck}
+metrics: {jsonl: run/metrics.jsonl, tensorboard: events}
+"""
+MIXED = """
+model: {family: decoder, vocab_size: 260, d_model: 32, n_layers: 6, n_heads: 4, d_ff: 64, position: rope, dropout: 0.1,
+        layers: [local, local, global],
+        layer_kinds: {local: {rope: {theta: 100}, activation: swiglu, d_ff: 48}, global: {n_kv_heads: 2, qk_norm: true, norm: rmsnorm}}}
+train: {steps: 20, global_batch_size: 8, seq_len: 16}
+data: {train: {type: text, path: text.txt}}
+checkpoint: {dir: ck}
+metrics: {jsonl: run/metrics.jsonl}
+"""
+TERMS = ("lm", "next_sentence")
+
+
+def run(folder, program, *args, ranks=1, code=0):
+    command = [*([MPIRUN, str(ranks)] if ranks > 1 else []), BIN / program, *args]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def events_of(folder, kind):
+    lines = (folder / "run/metrics.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def prepared(root, name, text):
+    folder = root / name
+    folder.mkdir()
+    (folder / "text.txt").write_text("\n".join(f"line {i}: the {['quick', 'brown', 'lazy'][i % 3]} fox {i * i % 97}" for i in range(300)))
+    (folder / "run.yaml").write_text(text)
+    return folder
+
+
+def check_terms_on_every_layout(root):
+    expected = None
+    for k, (ranks, layout) in enumerate([(1, []), (2, ["parallel.tensor=2"]), (2, ["parallel.pipeline=2"]),
+                                         (4, ["parallel.tensor=2", "parallel.zero=3"]), (4, ["parallel.pipeline=2", "parallel.tensor=2"])]):
+        folder = prepared(root, f"terms{k}", ENCODER)
+        run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
+        steps = events_of(folder, "step")
+        for step in steps:
+            assert abs(step["loss"] - 0.5 * step["loss_lm"] - step["loss_next_sentence"]) < 1e-9 * step["loss"], step
+        found = [[step[f"loss_{term}"] for term in TERMS] for step in steps]
+        expected = expected or found
+        for a, b in zip(sum(found, []), sum(expected, [])):
+            assert abs(a - b) <= 1e-5 * abs(b), (layout, found, expected)
+
+
+def check_terms_in_every_output(root):
+    folder = prepared(root, "outputs", ENCODER)
+    screen = run(folder, "tfm-train", "run.yaml")
+    for term in TERMS:
+        assert re.search(rf"step 6/6 .*\| loss_{term} \d", screen), screen
+        assert re.search(rf"validation at step 6 .*\| loss_{term} \d.*\| accuracy_{term} \d", screen), screen
+    assert all(f"{what}_{term}" in event for event in events_of(folder, "eval") for what in ("loss", "accuracy") for term in TERMS)
+    scalars = b"".join(f.read_bytes() for f in (folder / "events").iterdir())
+    assert all(name in scalars for term in TERMS for name in (f"train/loss_{term}".encode(), f"validation/accuracy_{term}".encode()))
+    run(folder, "tfm-report", "run", "-o", "report.html")
+    page = (folder / "report.html").read_text()
+    assert all(title in page for title in ("Loss of lm", "Loss of next_sentence", "Validation accuracy_next_sentence")), page[:2000]
+    run(folder, "tfm-eval", "ck", "--json", "eval.json")
+    results = json.loads((folder / "eval.json").read_text())
+    assert abs(results["loss"] - 0.5 * results["loss_lm"] - results["loss_next_sentence"]) < 1e-9, results
+    assert 0 <= results["accuracy_next_sentence"] <= 1, results
+
+
+def check_terms_for_prometheus(root):
+    folder = prepared(root, "prometheus", ENCODER)
+    command = [BIN / "tfm-train", "run.yaml", "train.steps=100000", "metrics.listen=127.0.0.1:0", "eval.every=5"]
+    job = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        url = next(m.group(1) for line in job.stdout if (m := re.search(r"metrics at (http://\S+)", line)))
+        deadline, page = time.time() + 60, ""
+        while "tfm_eval_accuracy_next_sentence" not in page and time.time() < deadline:
+            time.sleep(0.2)
+            page = urllib.request.urlopen(url, timeout=10).read().decode()
+        for name in ("tfm_loss_lm", "tfm_loss_next_sentence", "tfm_eval_loss_lm", "tfm_eval_accuracy_next_sentence"):
+            assert re.search(rf"^{name}{{", page, re.M), page
+    finally:
+        job.kill()
+        job.wait()
+
+
+def check_layers_of_several_kinds(root):
+    expected = None
+    for k, (ranks, layout) in enumerate([(1, []), (2, ["parallel.tensor=2", "recompute=full"]), (2, ["parallel.context=2"]),
+                                         (4, ["parallel.pipeline=2", "parallel.zero=1"]), (4, ["parallel.tensor=2", "parallel.zero=3"])]):
+        folder = prepared(root, f"kinds{k}", MIXED)
+        run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
+        losses = [step["loss"] for step in events_of(folder, "step")]
+        expected = expected or losses
+        assert all(abs(a - b) <= 1e-5 * b for a, b in zip(losses, expected)), (layout, losses, expected)
+        end = events_of(folder, "end")[0]
+        assert end["arena_high_water_bytes"] == events_of(folder, "start")[0]["planned_bytes"], end
+        text = run(folder, "tfm-generate", "ck", "--prompt", "line 7", "--max-tokens", "12", "--temperature", "0")
+        assert k == 0 or text == first, (layout, text, first)
+        first = text
+    assert "layers that are all alike" in run(folder, "tfm-convert", "export", "ck", "hf", code=2)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as root:
+        root = pathlib.Path(root)
+        for check in (check_terms_on_every_layout, check_terms_in_every_output, check_terms_for_prometheus, check_layers_of_several_kinds):
+            check(root)
+            print(f"{check.__name__}: ok", flush=True)
+
+
+main()
