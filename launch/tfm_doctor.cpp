@@ -35,7 +35,7 @@ std::optional<config::Config> read_config(const launch::Arguments& args,
   config.device = choose_device(config, gpus).device;
   if (config.device != config::DeviceKind::cuda)
     plan::choose(config, launch.ranks, launch::host_model(launch, launch::host_memory()))
-        .set(config);
+        .layout.apply(config);
   config::resolve_for_ranks(config, launch.ranks);
   return config;
 }

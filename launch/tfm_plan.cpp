@@ -113,7 +113,7 @@ int run(int argc, char** argv) {
   }
   config::Config config = read;
   const plan::Choice choice = plan::choose(read, ranks, device);
-  choice.set(config);
+  choice.layout.apply(config);
   config::resolve_for_ranks(config, ranks);
   const plan::RankPlans plans(config);
   launch::Json j = launch::describe_plan(plans, read, choice, device);

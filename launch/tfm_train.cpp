@@ -8,7 +8,7 @@
 #include "launch/support/automatic.h"
 #include "launch/support/device_choice.h"
 #include "launch/sweep/sweep.h"
-#include "plan/fit.h"
+#include "plan/suggest.h"
 #include "train/start.h"
 #include "train/trainer.h"
 
@@ -40,9 +40,9 @@ std::string what_fits(const config::Config& config, int ranks, std::int64_t avai
   for (const std::int64_t sixteenths : {15, 12, 8}) {
     const auto fit = plan::nearest_fit(config, ranks, available_bytes / 16 * sixteenths);
     if (!fit) break;
-    if (fit->changes.empty()) continue;
+    if (fit->choice == plan::LayoutChoice::of(config)) continue;
     std::string text = "; this layout fits, with " + std::to_string(fit->bytes) + " bytes:";
-    for (const std::string& change : fit->changes) text += " " + change;
+    for (const std::string& o : launch::overrides_of(config, fit->choice)) text += " " + o;
     return text;
   }
   return "";
@@ -111,7 +111,7 @@ int run(int argc, char** argv) {
   std::string keeps;
   if (config.checkpoint.dir.empty()) {
     config.checkpoint.dir =
-        launch.gather(rank_of_launch() == 0 ? train::default_directory(config) : "").front();
+        launch.broadcast(rank_of_launch() == 0 ? train::default_directory(config) : std::string());
     keeps = keeps_in(config.checkpoint);
   }
   const config::Config read = config;

@@ -57,6 +57,9 @@ Config parse_config(const std::string& text, const std::string& name,
 Config with_overrides(const Config& config, const std::vector<std::string>& overrides,
                       const std::string& name);
 
+// Whether it breaks no rule between keys, of those that do not depend on the number of ranks.
+bool is_consistent(const Config& config);
+
 // Fills the probability and the length of spans that `source` needs and does not give.
 void fill_derived(SourceConfig& source);
 // Resolves what depends on the number of ranks: fills parallel.data and the micro-batch size, and

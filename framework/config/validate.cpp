@@ -309,4 +309,10 @@ void check_consistency(const Config& c, const Report& report) {
   check_optimizer(c, report);
 }
 
+bool is_consistent(const Config& config) {
+  bool consistent = true;
+  check_consistency(config, [&](const auto&...) { consistent = false; });
+  return consistent;
+}
+
 }  // namespace tfm::config

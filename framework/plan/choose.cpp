@@ -10,12 +10,9 @@
 namespace tfm::plan {
 namespace {
 
-bool chooses_size(const config::Config& c) { return c.train.micro_batch() == 0; }
-bool chooses_recompute(const config::Config& c) {
+bool chooses_size(const LayoutChoice& c) { return c.micro_batch() == 0; }
+bool chooses_recompute(const LayoutChoice& c) {
   return c.recompute == config::Recompute::automatic;
-}
-Choice as_configured(const config::Config& c) {
-  return {c.train.micro_batch(), c.recompute, c.recompute_layers, {}, {}};
 }
 
 std::string gigabytes(std::int64_t bytes) {
@@ -25,17 +22,18 @@ std::string gigabytes(std::int64_t bytes) {
 std::string percent(double share) { return printed("%.2g %%", 100 * share); }
 
 struct Candidate {
-  std::int64_t size = 0;  // of a micro-batch
-  bool tokens = false;    // that is its size
-  config::Recompute recompute{};
-  std::int64_t layers = 0;  // that recompute; 0: all
-  std::int64_t bytes = 0;   // of the rank that needs most
-  double seconds = 0;       // of a step, without what fills up its last micro-batch
+  LayoutChoice layout;
+  std::int64_t bytes = 0;  // of the rank that needs most
+  double seconds = 0;      // of a step, without what fills up its last micro-batch
 
+  std::int64_t size() const { return layout.micro_batch(); }
   std::string recompute_text() const {
-    return config::word(recompute) + (layers > 0 ? " in " + counted(layers, "block") : "");
+    const std::int64_t layers = layout.recompute_layers;
+    return config::word(layout.recompute) + (layers > 0 ? " in " + counted(layers, "block") : "");
   }
-  std::string size_text() const { return std::to_string(size) + (tokens ? " tokens" : ""); }
+  std::string size_text() const {
+    return std::to_string(size()) + (layout.counts_tokens() ? " tokens" : "");
+  }
   double saves(const Candidate& instead_of) const { return 1 - seconds / instead_of.seconds; }
 };
 
@@ -49,28 +47,27 @@ struct Sized {
 class Chooser {
  public:
   Chooser(const config::Config& config, int ranks, const DeviceModel& device)
-      : config_(config),
+      : given_(LayoutChoice::of(config)),
         device_(device),
         all_(config, ranks, From::first),
         smaller_(config, ranks, From::given) {}
 
   Choice choose() const {
     std::optional<Sized> best, before;
-    const auto ways =
-        chooses_recompute(config_) ? all_.recomputations(config_) : std::vector{config_};
-    for (const config::Config& recomputes : ways) {
+    const auto ways = chooses_recompute(given_) ? all_.recomputations(given_) : std::vector{given_};
+    for (const LayoutChoice& recomputes : ways) {
       const auto found = sized(recomputes);
       if (!found) continue;
       if (!best || !fits(best->at) || (fits(found->at) && found->at.saves(best->at) >= kLeastGain))
         before = best, best = found;
       if (fits(found->at) && !(found->next && !fits(*found->next))) break;
     }
-    if (!best) return as_configured(config_);
-    if (chooses_recompute(config_)) best->at = with_fewest_layers(best->at);
-    Choice choice{best->at.size, best->at.recompute, best->at.layers, {}, {}};
-    if (chooses_size(config_))
+    if (!best) return {.layout = given_};
+    if (chooses_recompute(given_)) best->at = with_fewest_layers(best->at);
+    Choice choice{.layout = best->at.layout};
+    if (chooses_size(given_))
       choice.micro_batch_text = best->at.size_text() + " (auto: " + why(*best) + ")";
-    if (chooses_recompute(config_))
+    if (chooses_recompute(given_))
       choice.recompute_text =
           best->at.recompute_text() + " (auto: " + why_recompute(*best, before) + ")";
     return choice;
@@ -78,17 +75,17 @@ class Chooser {
 
   // Empty, with the reason, where the ranks cannot have the earlier choice or it does not fit.
   std::optional<Choice> keep(const EarlierChoice& earlier, std::string& why_not) const {
-    config::Config c = config_;
-    if (chooses_size(c)) c.train.set_micro_batch(earlier.micro_batch);
+    LayoutChoice c = given_;
+    if (chooses_size(c)) c = all_.with_micro_batch(c, earlier.layout.micro_batch());
     if (chooses_recompute(c))
-      c.recompute = earlier.recompute, c.recompute_layers = earlier.recompute_layers;
+      c.recompute = earlier.layout.recompute, c.recompute_layers = earlier.layout.recompute_layers;
     std::string refusal;
     const auto planned = plan(c, &refusal);
     if (planned && fits(*planned)) {
-      Choice choice{planned->size, planned->recompute, planned->layers, {}, {}};
+      Choice choice{.layout = planned->layout};
       const std::string from = " (auto: as in " + earlier.from + ")";
-      if (chooses_size(config_)) choice.micro_batch_text = planned->size_text() + from;
-      if (chooses_recompute(config_)) choice.recompute_text = planned->recompute_text() + from;
+      if (chooses_size(given_)) choice.micro_batch_text = planned->size_text() + from;
+      if (chooses_recompute(given_)) choice.recompute_text = planned->recompute_text() + from;
       return choice;
     }
     why_not = "; not as in " + earlier.from + ": ";
@@ -105,26 +102,25 @@ class Chooser {
   bool fits(const Candidate& x) const { return x.bytes <= device_.usable_bytes(); }
   std::string usable() const { return gigabytes(device_.usable_bytes()); }
 
-  std::optional<Candidate> plan(const config::Config& c, std::string* refusal = nullptr) const {
+  std::optional<Candidate> plan(const LayoutChoice& c, std::string* refusal = nullptr) const {
     const auto resolved = all_.resolve(c, refusal);
     if (!resolved) return std::nullopt;
     StagePlans plans(*resolved);
     const StepPlan& p = plans.fullest();
     const ShapePlan& shape = p.largest();
     const std::int64_t computed = shape.sequences_per_rank() * p.mesh.layout.size(nn::kBatchAxes);
-    return Candidate{resolved->train.micro_batch(),
-                     resolved->train.counts_tokens(),
-                     resolved->recompute,
-                     resolved->recompute_layers,
-                     p.memory.total(),
-                     predict(plans.stages(), device_).seconds() * static_cast<double>(shape.batch) /
-                         static_cast<double>(computed)};
+    Candidate planned{.layout = all_.with_micro_batch(c, resolved->train.micro_batch()),
+                      .bytes = p.memory.total(),
+                      .seconds = predict(plans.stages(), device_).seconds() *
+                                 static_cast<double>(shape.batch) / static_cast<double>(computed)};
+    planned.layout.recompute = resolved->recompute;
+    return planned;
   }
 
-  std::optional<Sized> sized(const config::Config& c) const {
+  std::optional<Sized> sized(const LayoutChoice& c) const {
     std::optional<Sized> found;
     const auto sizes = chooses_size(c) ? smaller_.micro_batches(c) : std::vector{c};
-    for (const config::Config& size : sizes) {  // the largest first
+    for (const LayoutChoice& size : sizes) {  // the largest first
       const auto planned = plan(size);
       if (!planned) continue;
       const bool first = !found;
@@ -136,7 +132,7 @@ class Chooser {
   }
 
   // Blocks at whose start the recomputation of a rank begins anew, of the rank that has most.
-  std::int64_t blocks(const config::Config& c) const {
+  std::int64_t blocks(const LayoutChoice& c) const {
     const auto resolved = all_.resolve(c);
     StagePlans plans(*resolved);
     int most = 0;
@@ -148,9 +144,8 @@ class Chooser {
 
   // The same with the fewest blocks that recompute with which it fits.
   Candidate with_fewest_layers(const Candidate& x) const {
-    if (x.recompute == config::Recompute::none || !fits(x)) return x;
-    config::Config c = config_;
-    c.train.set_micro_batch(x.size), c.recompute = x.recompute;
+    LayoutChoice c = x.layout;
+    if (c.recompute == config::Recompute::none || !fits(x)) return x;
     Candidate least = x;
     for (std::int64_t too_few = 0, enough = blocks(c); enough - too_few > 1;) {
       c.recompute_layers = (too_few + enough) / 2;
@@ -165,12 +160,11 @@ class Chooser {
   // From `least`, which fits, to the smallest size that no larger one beats by kLeastGain. Memory
   // grows with the size, but not from each to the next, and the largest may fit again: alone in its
   // step it shares the gradients'.
-  Sized enlarged(const config::Config& c, const Candidate& least) const {
+  Sized enlarged(const LayoutChoice& c, const Candidate& least) const {
     constexpr std::size_t kTries = 3;  // sizes that do not fit, before only the largest is tried
     std::vector<Candidate> fitting{least}, unfit;
-    std::vector<config::Config> larger = all_.micro_batches(c);
-    std::erase_if(larger,
-                  [&](const config::Config& x) { return x.train.micro_batch() <= least.size; });
+    std::vector<LayoutChoice> larger = all_.micro_batches(c);
+    std::erase_if(larger, [&](const LayoutChoice& x) { return x.micro_batch() <= least.size(); });
     for (std::size_t i = 0; i < larger.size(); ++i) {
       const auto planned = plan(larger[i]);
       if (!planned) continue;
@@ -189,7 +183,7 @@ class Chooser {
       chosen.next = *(at + 1);
     } else {
       const auto next =
-          std::ranges::find_if(unfit, [&](const Candidate& x) { return x.size > at->size; });
+          std::ranges::find_if(unfit, [&](const Candidate& x) { return x.size() > at->size(); });
       if (next != unfit.end()) chosen.next = *next;
     }
     return chosen;
@@ -211,14 +205,14 @@ class Chooser {
     const std::string with = "with micro-batch " + s.at.size_text();
     if (!fits(s.at)) return "does not fit in " + usable() + " even so";
     if (!before) return "fits in " + usable() + " " + with;
-    const std::string other = config::word(before->at.recompute);
+    const std::string other = config::word(before->at.layout.recompute);
     if (!fits(before->at))
       return other + " takes " + gigabytes(before->at.bytes) + " and does not fit in " + usable();
     return "predicted to save " + percent(s.at.saves(before->at)) + " of a step " + with +
            ", which does not fit with " + other;
   }
 
-  const config::Config& config_;
+  const LayoutChoice given_;
   const DeviceModel& device_;
   const Layouts all_, smaller_;
 };
@@ -229,7 +223,8 @@ Choice choose(const config::Config& config, int ranks, const DeviceModel& device
               const std::optional<EarlierChoice>& earlier) {
   config::Config checked = config;
   config::resolve_for_ranks(checked, ranks);
-  if (!chooses_size(config) && !chooses_recompute(config)) return as_configured(config);
+  const LayoutChoice given = LayoutChoice::of(config);
+  if (!chooses_size(given) && !chooses_recompute(given)) return {.layout = given};
   const Chooser chooser(config, ranks, device);
   std::string why_not;
   if (earlier)

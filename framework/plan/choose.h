@@ -4,31 +4,21 @@
 #include <optional>
 #include <string>
 
-#include "config/config.h"
 #include "plan/device_model.h"
+#include "plan/layout_choice.h"
 
 namespace tfm::plan {
 
 struct Choice {
-  std::int64_t micro_batch = 0;  // TrainConfig::micro_batch()
-  config::Recompute recompute = config::Recompute::none;
-  std::int64_t recompute_layers = 0;  // 0: all
+  LayoutChoice layout;
   // "8 (auto: why)"; empty if the configuration sets the value.
   std::string micro_batch_text, recompute_text;
-
-  // Overwrites the settings in `config`, a configuration as it was read.
-  void set(config::Config& config) const {
-    config.train.set_micro_batch(micro_batch);
-    config.recompute = recompute, config.recompute_layers = recompute_layers;
-  }
 };
 
 // What the run that is resumed had chosen.
 struct EarlierChoice {
   std::string from;  // the checkpoint
-  std::int64_t micro_batch = 0;
-  config::Recompute recompute = config::Recompute::none;
-  std::int64_t recompute_layers = 0;
+  LayoutChoice layout;
 };
 
 // The share of a step's time that a choice has to save to be worth more memory.

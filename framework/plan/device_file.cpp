@@ -56,7 +56,7 @@ void describe(DeviceModel::Rates& r, FieldVisitor& v) {
 // The name of a network, or a section as in its file.
 void describe_link(std::string_view name, std::string_view help, DeviceModel::Link& link,
                    FieldVisitor& v) {
-  const Field f = required(text(name, help));
+  const Field f = required(config::field::text(name, help));
   v.special(f, {.type = "the name of a network, or a section with latency and bandwidth",
                 .read =
                     [f, &link](config::FieldReader& reader, const config::YamlNode& node) {
@@ -78,8 +78,8 @@ void describe_link(std::string_view name, std::string_view help, DeviceModel::Li
 }
 
 void describe(DeviceModel& d, FieldVisitor& v) {
-  v.value(required(text("name", "what the device is called")), d.name);
-  v.value(required(text("source", "where the figures come from")), d.rates_from);
+  v.value(required(config::field::text("name", "what the device is called")), d.name);
+  v.value(required(config::field::text("source", "where the figures come from")), d.rates_from);
   v.value(
       config::field::choice("device", {"cpu", "cuda"},
                             "cpu: rates are those of one core, and a rank has its share of a "
@@ -127,8 +127,8 @@ struct Network {
   std::string name = "measured", source = "nothing";
 };
 void describe(Network& n, FieldVisitor& v) {
-  v.value(required(text("name", "what the network is called")), n.name);
-  v.value(required(text("source", "where the figures come from")), n.source);
+  v.value(required(config::field::text("name", "what the network is called")), n.name);
+  v.value(required(config::field::text("source", "where the figures come from")), n.source);
   describe(n.link, v);
 }
 

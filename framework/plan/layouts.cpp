@@ -1,43 +1,20 @@
 #include "plan/layouts.h"
 
 #include <algorithm>
+#include <map>
 
-#include "config/admitted.h"
 #include "config/rules.h"
-#include "config/settings.h"
 #include "core/error.h"
 #include "data/batch_shapes.h"
 #include "nn/placement.h"
 
 namespace tfm::plan {
-
-struct LayoutKey {
-  const char* name;
-  // Numbers to try; without, all that the key admits.
-  std::vector<std::int64_t> (*numbers)(const config::Config& given, int ranks) = nullptr;
-  bool (*matters)(const config::Config&) = nullptr;  // else the given value stays
-  const char* auto_with_others = nullptr;  // a key that is as given with the given value only
-};
-
 namespace {
 
-constexpr const char* kMicroBatch = "train.micro_batch_size";
-constexpr const char* kMicroTokens = "train.micro_batch_tokens";
-constexpr const char* kDataRanks = "parallel.data";
-constexpr const char* kLayersPerStage = "parallel.layers_per_stage";
-constexpr const char* kAutomatic = "auto";
+using Choices = std::vector<LayoutChoice>;
 
-config::Config with(const config::Config& c, const std::string& key, const std::string& value) {
-  return config::with_overrides(c, {key + "=" + value}, "layout");
-}
-
-// No rule of reading a configuration concerns it: resolve() has them all.
-config::Config with_micro_batch(config::Config c, std::int64_t size) {
-  c.train.set_micro_batch(size);
-  return c;
-}
-config::Config with_automatic_micro_batch(config::Config c) {
-  c.train.micro_batch_size = c.train.micro_batch_tokens = 0;
+LayoutChoice with_automatic_micro_batch(LayoutChoice c) {
+  c.micro_batch_size = c.micro_batch_tokens = 0;
   return c;
 }
 
@@ -63,7 +40,16 @@ std::string problem_of(const Error& e) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-std::vector<std::int64_t> any(const config::Config&, int ranks) { return config::divisors(ranks); }
+// Of several problems of a layout the one of the outermost axis is its refusal.
+config::Places outermost_first() {
+  config::Diagnostics none;
+  const int source = none.add_file("layout", "");
+  std::map<std::string, config::Mark> marks;
+  for (const char* key : {"parallel.data", "parallel.context", "parallel.pipeline",
+                          "parallel.tensor", "parallel.sequence"})
+    marks.insert({key, {.line = static_cast<int>(marks.size()) + 1, .source = source}});
+  return {none, marks, {.source = source}};
+}
 
 // A limit of the search: ranks that share a sequence have this many positions of it each, at least.
 constexpr std::int64_t kLeastPositions = 2048;
@@ -76,123 +62,141 @@ std::vector<std::int64_t> context_sizes(const config::Config& given, int ranks) 
   return sizes;
 }
 
-}  // namespace
-
-// Ranks along each axis, the outermost loop first. What is left of the ranks are data ranks.
-constexpr LayoutKey kGridKeys[] = {
-    {.name = "parallel.context", .numbers = context_sizes},
-    {.name = "parallel.context_exchange",
-     .matters = [](const config::Config& c) { return c.parallel.context > 1; }},
-    {.name = "parallel.pipeline", .numbers = any},
-    {.name = "parallel.tensor", .numbers = any},
-    {.name = "parallel.sequence",
-     .matters = [](const config::Config& c) { return c.parallel.tensor > 1; }},
-};
-constexpr LayoutKey kSchedule = {
-    .name = "parallel.schedule",
-    .matters = [](const config::Config& c) { return c.parallel.pipeline > 1; },
-    .auto_with_others = "parallel.virtual_stages"};
-constexpr LayoutKey kZero = {.name = "parallel.zero"},
-                    kRecompute = {.name = "recompute", .auto_with_others = "recompute_layers"};
-
-Layouts::Layouts(config::Config given, int ranks, From from)
-    : given_(std::move(given)),
-      given_settings_(config::values_by_key(given_)),
-      ranks_(ranks),
-      from_(from) {
-  given_.places = {};  // every candidate would have a copy
+template <class E>
+std::vector<E> all_of_option() {
+  std::vector<E> all;
+  for (std::size_t i = 0; i < words(E{}).size(); ++i) all.push_back(static_cast<E>(i));
+  return all;
 }
 
-std::vector<config::Config> Layouts::variants(const config::Config& config,
-                                              const LayoutKey& key) const {
-  if (key.matters && !key.matters(config)) return {config};
-  std::vector<std::string> values = config::admitted_values(
-      key.name, key.numbers ? key.numbers(given_, ranks_) : std::vector<std::int64_t>{});
+}  // namespace
+
+Layouts::Layouts(config::Config given, int ranks, From from)
+    : given_(std::move(given)), start_(LayoutChoice::of(given_)), ranks_(ranks), from_(from) {
+  given_.places = outermost_first();
+  if (start_.recompute == config::Recompute::automatic) start_.recompute = config::Recompute::none;
+}
+
+config::Config Layouts::with(const LayoutChoice& choice) const {
+  config::Config c = given_;
+  choice.apply(c);
+  return c;
+}
+
+template <class T>
+Choices Layouts::with_each(const LayoutChoice& choice, T LayoutChoice::*key, std::vector<T> values,
+                           std::int64_t LayoutChoice::*detail) const {
+  const T start = start_.*key;
   if (from_ == From::given) {
-    const std::string& given = given_settings_.at(key.name);
-    const auto at = std::ranges::find(values, given);
-    if (at == values.end() && given != kAutomatic) return {config};
-    if (at != values.end()) values.erase(values.begin(), at);
+    const auto at = std::ranges::find(values, start);
+    values.erase(values.begin(), at);
+    if (values.empty()) values = {start};
   }
-  std::vector<config::Config> all;
-  for (const std::string& value : values) {
-    try {
-      std::vector<std::string> overrides{std::string(key.name) + "=" + value};
-      if (key.auto_with_others && value != given_settings_.at(key.name))
-        overrides.push_back(std::string(key.auto_with_others) + "=" + kAutomatic);
-      all.push_back(config::with_overrides(config, overrides, "layout"));
-    } catch (const Error&) {  // a rule between keys excludes it
-    }
+  Choices all;
+  for (const T value : values) {
+    LayoutChoice one = choice;
+    one.*key = value;
+    if (detail && value != start) one.*detail = 0;
+    if (config::is_consistent(with(one))) all.push_back(one);
   }
   return all;
 }
 
+// Ranks along each axis, the outermost loop first. What is left of the ranks are data ranks.
 std::vector<Layouts::Grid> Layouts::grids() const {
-  std::vector<config::Config> all{given_};
-  if (from_ == From::first)
-    for (const char* key : {kLayersPerStage, kDataRanks}) all[0] = with(all[0], key, kAutomatic);
-  for (const LayoutKey& key : kGridKeys) {
-    std::vector<config::Config> more;
-    for (const config::Config& c : all)
-      std::ranges::move(variants(c, key), std::back_inserter(more));
+  LayoutChoice first = LayoutChoice::of(given_);
+  if (from_ == From::first) first.data = 0, first.balances_stages = true;
+  Choices all{first};
+  const auto expand = [&](const auto& variants) {
+    Choices more;
+    for (const LayoutChoice& c : all) std::ranges::move(variants(c), std::back_inserter(more));
     all = std::move(more);
-  }
+  };
+  const auto sizes_of = [&](std::int64_t LayoutChoice::*axis,
+                            const std::vector<std::int64_t>& sizes) {
+    expand([&](const LayoutChoice& c) { return with_each(c, axis, sizes); });
+  };
+  sizes_of(&LayoutChoice::context, context_sizes(given_, ranks_));
+  expand([&](const LayoutChoice& c) {
+    return c.context == 1 ? Choices{c}
+                          : with_each(c, &LayoutChoice::context_exchange,
+                                      all_of_option<config::ContextExchange>());
+  });
+  sizes_of(&LayoutChoice::pipeline, config::divisors(ranks_));
+  sizes_of(&LayoutChoice::tensor, config::divisors(ranks_));
+  expand([&](const LayoutChoice& c) {
+    return c.tensor == 1 ? Choices{c} : with_each(c, &LayoutChoice::sequence, {false, true});
+  });
   std::vector<Grid> grids;
-  for (config::Config& c : all) {
-    Grid grid{std::move(c), {}};
-    resolve(with_automatic_micro_batch(grid.config), &grid.refusal);
-    grids.push_back(std::move(grid));
-  }
+  for (const LayoutChoice& c : all) grids.push_back(grid_of(c));
   return grids;
 }
 
-std::vector<Layouts::Grid> Layouts::schedules(const Grid& grid) const {
+Layouts::Grid Layouts::grid_of(const LayoutChoice& choice) const {
+  Grid grid{choice, {}};
+  resolve(with_automatic_micro_batch(choice), &grid.refusal);
+  return grid;
+}
+
+std::vector<Layouts::Grid> Layouts::schedules(const LayoutChoice& grid) const {
+  Choices choices{grid};
+  if (grid.pipeline > 1)
+    choices = with_each(grid, &LayoutChoice::schedule, all_of_option<config::PipelineSchedule>(),
+                        &LayoutChoice::virtual_stages);
   std::vector<Grid> all;
-  for (config::Config& c : variants(grid.config, kSchedule)) {
-    Grid& one = all.emplace_back(std::move(c), std::string());
-    resolve(with_automatic_micro_batch(one.config), &one.refusal);
-  }
+  for (const LayoutChoice& c : choices) all.push_back(grid_of(c));
   return all;
 }
 
-std::vector<config::Config> Layouts::zero_stages(const Grid& grid) const {
-  const auto one = resolve(with_automatic_micro_batch(grid.config));
+Choices Layouts::zero_stages(const LayoutChoice& grid) const {
+  const auto one = resolve(with_automatic_micro_batch(grid));
   const bool shares = one && config::layout_of(*one).size(nn::kTokenAxes) > 1;
   if (!shares) {  // stages 2 and 3 would need more memory
-    config::Config c = grid.config;
-    c.parallel.zero = std::min<std::int64_t>(c.parallel.zero, 1);
+    LayoutChoice c = grid;
+    c.zero = std::min<std::int64_t>(c.zero, 1);
     return {c};
   }
-  std::vector<config::Config> all = variants(grid.config, kZero);
+  Choices all = with_each(grid, &LayoutChoice::zero, {0, 1, 2, 3});
   std::erase_if(all,
-                [&](const config::Config& c) { return !resolve(with_automatic_micro_batch(c)); });
+                [&](const LayoutChoice& c) { return !resolve(with_automatic_micro_batch(c)); });
   return all;
 }
 
-std::vector<config::Config> Layouts::recomputations(const config::Config& config) const {
-  return variants(config, kRecompute);
+Choices Layouts::recomputations(const LayoutChoice& choice) const {
+  using enum config::Recompute;
+  return with_each(choice, &LayoutChoice::recompute, {none, selective, full},
+                   &LayoutChoice::recompute_layers);
 }
 
-std::vector<config::Config> Layouts::micro_batches(const config::Config& config) const {
-  const config::Config automatic = with_automatic_micro_batch(config);
+bool Layouts::counts_tokens(const LayoutChoice& c) const {
+  return given_.train.global_batch_tokens > 0 && c.micro_batch_size == 0;
+}
+
+LayoutChoice Layouts::with_micro_batch(LayoutChoice c, std::int64_t size) const {
+  (counts_tokens(c) ? c.micro_batch_tokens : c.micro_batch_size) = size;
+  return c;
+}
+
+Choices Layouts::micro_batches(const LayoutChoice& choice) const {
+  const LayoutChoice automatic = with_automatic_micro_batch(choice);
   const auto one = resolve(automatic);
   if (!one) return {};
-  const config::Config& base = from_ == From::given ? config : automatic;
+  const LayoutChoice& base = from_ == From::given ? choice : automatic;
   const std::int64_t replica = ceil_div(data::batch_shapes(*one).back().sequences,
                                         config::layout_of(*one).size(nn::kBatchAxes));
   std::vector<std::int64_t> sizes;
-  if (base.train.counts_tokens())
+  if (counts_tokens(base))
     sizes = numbers_of_tokens(*one);
-  else if (config.train.global_batch_tokens == 0)
+  else if (given_.train.global_batch_tokens == 0)
     sizes = config::divisors(replica);
   else  // other lengths have other numbers of sequences: any size will do
     for (std::int64_t n = 1; n <= replica; n *= 2) sizes.push_back(n);
-  std::vector<config::Config> all;
+  Choices all;
   if (from_ == From::given) {
-    const std::int64_t given = config.train.micro_batch(),
+    const std::int64_t given = choice.micro_batch(),
                        most = given > 0 ? given : one->train.micro_batch();
-    const bool apart = given == 0 || config.train.counts_tokens();  // may be none of `sizes`
-    if (apart) all.push_back(config);
+    const bool apart = given == 0 || counts_tokens(choice);  // may be none of `sizes`
+    if (apart) all.push_back(choice);
     std::erase_if(sizes, [&](std::int64_t n) { return n > most - apart; });
     std::ranges::reverse(sizes);
   }
@@ -200,9 +204,9 @@ std::vector<config::Config> Layouts::micro_batches(const config::Config& config)
   return all;
 }
 
-std::optional<config::Config> Layouts::resolve(const config::Config& config,
+std::optional<config::Config> Layouts::resolve(const LayoutChoice& choice,
                                                std::string* refusal) const {
-  config::Config resolved = config;
+  config::Config resolved = with(choice);
   try {
     config::resolve_for_ranks(resolved, ranks_);
     data::batch_shapes(resolved);  // which the layout may make too long
@@ -211,21 +215,6 @@ std::optional<config::Config> Layouts::resolve(const config::Config& config,
     if (refusal) *refusal = problem_of(e);
     return std::nullopt;
   }
-}
-
-std::vector<std::string> Layouts::changes(const config::Config& to) const {
-  std::vector<std::string> all;
-  const auto after = config::values_by_key(to);
-  const auto compare = [&](const char* key) {
-    if (given_settings_.at(key) != after.at(key))
-      all.push_back(std::string(key) + "=" + after.at(key));
-  };
-  for (const char* key : {kDataRanks, kLayersPerStage}) compare(key);
-  for (const LayoutKey& key : kGridKeys) compare(key.name);
-  for (const char* key : {kSchedule.name, kSchedule.auto_with_others, kZero.name, kRecompute.name,
-                          kRecompute.auto_with_others, kMicroBatch, kMicroTokens})
-    compare(key);
-  return all;
 }
 
 }  // namespace tfm::plan

@@ -1,13 +1,10 @@
 #pragma once
-// Enumerates for searches the layouts in which a configuration can run on a number of ranks: the
-// keys that distribute a run and its memory over ranks, with all values that they admit. A new axis
-// or choice is a line of the tables in layouts.cpp.
-#include <map>
+// Enumerates for searches the layouts in which a configuration can run on a number of ranks.
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "plan/layout_choice.h"
 
 namespace tfm::plan {
 
@@ -19,8 +16,6 @@ enum class From : std::uint8_t {
   given,
 };
 
-struct LayoutKey;
-
 class Layouts {
  public:
   // `given`: the configuration as it was read.
@@ -28,32 +23,40 @@ class Layouts {
 
   // The number of ranks along each axis. The micro-batch is as given.
   struct Grid {
-    config::Config config;
+    LayoutChoice choice;
     std::string refusal;  // why the ranks cannot run it; empty: they can
   };
   std::vector<Grid> grids() const;
   // The pipeline schedules of a grid that is not refused.
-  std::vector<Grid> schedules(const Grid& grid) const;
+  std::vector<Grid> schedules(const LayoutChoice& grid) const;
   // The memory variants of a grid that is not refused: ZeRO stages in ascending order, and of each
   // the ways to recompute, from none to full.
-  std::vector<config::Config> zero_stages(const Grid& grid) const;
-  std::vector<config::Config> recomputations(const config::Config& config) const;
+  std::vector<LayoutChoice> zero_stages(const LayoutChoice& grid) const;
+  std::vector<LayoutChoice> recomputations(const LayoutChoice& choice) const;
   // Divisors of a batch rank's sequences; for batches by length, numbers of tokens, or powers of
   // two if the size is given in sequences. resolve() applies the remaining rules.
-  std::vector<config::Config> micro_batches(const config::Config& config) const;
+  std::vector<LayoutChoice> micro_batches(const LayoutChoice& choice) const;
+  // Of tokens or sequences, whichever the configuration counts with `choice`.
+  LayoutChoice with_micro_batch(LayoutChoice choice, std::int64_t size) const;
 
   // The configuration resolved for the ranks; nullopt, with the reason in `refusal`, if they cannot
   // run it.
-  std::optional<config::Config> resolve(const config::Config& config,
+  std::optional<config::Config> resolve(const LayoutChoice& choice,
                                         std::string* refusal = nullptr) const;
-  // Differences from the given configuration: "section.key=value" for each key of a layout.
-  std::vector<std::string> changes(const config::Config& to) const;
 
  private:
-  std::vector<config::Config> variants(const config::Config& config, const LayoutKey& key) const;
+  // With each of `values` that the rules between keys admit. `detail`: a key that is auto unless
+  // `key` is as given.
+  template <class T>
+  std::vector<LayoutChoice> with_each(const LayoutChoice& choice, T LayoutChoice::*key,
+                                      std::vector<T> values,
+                                      std::int64_t LayoutChoice::*detail = nullptr) const;
+  Grid grid_of(const LayoutChoice& choice) const;
+  bool counts_tokens(const LayoutChoice& choice) const;
+  config::Config with(const LayoutChoice& choice) const;
 
   config::Config given_;
-  std::map<std::string, std::string> given_settings_;
+  LayoutChoice start_;  // as given; recompute auto starts at none
   int ranks_;
   From from_;
 };

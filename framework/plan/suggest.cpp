@@ -5,8 +5,10 @@
 #include <map>
 
 #include "plan/choose.h"
+#include "plan/layouts.h"
 #include "plan/least_time.h"
 #include "plan/rank_plans.h"
+#include "plan/run_memory.h"
 
 namespace tfm::plan {
 namespace {
@@ -28,8 +30,8 @@ class Search {
     };
     for (const Layouts::Grid& grid : layouts_.grids())
       collect(grid, [&](const Layouts::Grid& g) {
-        for (Layouts::Grid& order : layouts_.schedules(g))
-          collect(order, [&](const Layouts::Grid& o) { orders.push_back(order_of(o)); });
+        for (Layouts::Grid& order : layouts_.schedules(g.choice))
+          collect(order, [&](const Layouts::Grid& o) { orders.push_back(order_of(o.choice)); });
       });
     // The one that may be the fastest comes next: it tells most about the others.
     while (!orders.empty()) {
@@ -46,17 +48,12 @@ class Search {
     return true;
   }
 
-  Suggestion plan(const config::Config& read, const config::Config& resolved) const {
+  Suggestion plan(const LayoutChoice& choice, const config::Config& resolved) const {
     StagePlans plans(resolved);
     const StepPlan& p = plans.fullest();
     const ShapePlan& shape = p.largest();
-    return {.changes = layouts_.changes(read),
+    return {.choice = choice,
             .layout = p.mesh.layout,
-            .sequence = resolved.parallel.sequence && p.mesh.layout.size(nn::kModelAxes) > 1,
-            .exchange = resolved.parallel.context_exchange,
-            .schedule = resolved.parallel.schedule,
-            .zero = resolved.parallel.zero,
-            .recompute = resolved.recompute,
             .micro_batch = shape.shape.sequences,
             .micro_batches = shape.micro_batches,
             .tokens = shape.batch * shape.shape.length,
@@ -74,7 +71,7 @@ class Search {
       LeastTime::Sizes sizes;
       double least;  // seconds
     };
-    Layouts::Grid grid;
+    LayoutChoice grid;
     std::vector<Size> sizes;
     std::vector<std::string> refusals;  // of other sizes
 
@@ -84,9 +81,9 @@ class Search {
     }
   };
 
-  Order order_of(const Layouts::Grid& grid) {
+  Order order_of(const LayoutChoice& grid) {
     Order order{.grid = grid};
-    for (const config::Config& size : layouts_.micro_batches(grid.config)) {
+    for (const LayoutChoice& size : layouts_.micro_batches(grid)) {
       std::string refusal;
       if (const auto resolved = layouts_.resolve(size, &refusal)) {
         const LeastTime::Sizes sizes = least_.sizes_of(*resolved);
@@ -115,26 +112,26 @@ class Search {
   }
 
   void search(const Order& order) {
-    const std::vector<config::Config> stages = layouts_.zero_stages(order.grid);
+    const std::vector<LayoutChoice> stages = layouts_.zero_stages(order.grid);
     if (slow(order)) {
       const std::int64_t variants =
-          std::ssize(stages) * std::ssize(layouts_.recomputations(order.grid.config));
+          std::ssize(stages) * std::ssize(layouts_.recomputations(order.grid));
       result.bounded += std::ssize(order.sizes) * variants;
       for (const std::string& r : order.refusals) refuse(r, variants);
       return;
     }
     layers_seconds_.clear();
-    for (const config::Config& stage : stages) {
+    for (const LayoutChoice& stage : stages) {
       kept_.clear();
       parameters_.reset();
-      for (const config::Config& recomputes : layouts_.recomputations(stage))
+      for (const LayoutChoice& recomputes : layouts_.recomputations(stage))
         micro_batches(layouts_.micro_batches(recomputes));
     }
   }
 
   // In ascending order of their size. Memory grows with it, but the largest may fit again: alone in
   // its step it shares the memory of gradients, see graph::PlanOptions.
-  void micro_batches(const std::vector<config::Config>& sizes) {
+  void micro_batches(const std::vector<LayoutChoice>& sizes) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       std::string refusal;
       const auto resolved = layouts_.resolve(sizes[i], &refusal);
@@ -171,7 +168,7 @@ class Search {
 
   // Adds one that seems to fit to those found or to the slower ones. Otherwise returns the bytes
   // that it takes at least over what is usable.
-  std::int64_t consider(const config::Config& config, const config::Config& resolved) {
+  std::int64_t consider(const LayoutChoice& choice, const config::Config& resolved) {
     if (!parameters_) parameters_.emplace(resolved, Extent::parameters);
     StagePlans plans(resolved, *parameters_, Extent::parameters);
     const std::int64_t usable = device_.usable_bytes();
@@ -192,7 +189,7 @@ class Search {
     else if (bytes() > usable - usable / 8)  // gaps between buffers rarely take as much
       plans.extend(Extent::largest);
     if (bytes() > usable) return bytes() - usable;
-    add({config, resolved, times.seconds(), bytes()});
+    add({choice, resolved, times.seconds(), bytes()});
     return 0;
   }
 
@@ -212,7 +209,8 @@ class Search {
   }
 
   struct Found {
-    config::Config config, resolved;
+    LayoutChoice choice;
+    config::Config resolved;
     double seconds;
     std::int64_t bytes;  // at least
   };
@@ -238,7 +236,7 @@ class Search {
     std::vector<Suggestion>& best = result.best;
     for (const Found& f : found_) {
       if (best.size() < most_ || std::pair{f.seconds, f.bytes} < order(best.back())) {
-        Suggestion s = plan(f.config, f.resolved);
+        Suggestion s = plan(f.choice, f.resolved);
         if (s.bytes > device_.usable_bytes()) return false;
         best.insert(std::ranges::upper_bound(best, order(s), {}, order), std::move(s));
         if (best.size() <= most_) continue;
@@ -268,6 +266,23 @@ class Search {
   std::optional<StagePlans> parameters_;           // of an order with a ZeRO stage
 };
 
+// Smaller micro-batches and recomputation; everything else is as in `c`.
+std::optional<Fit> with_less_activations(const Layouts& layouts, const LayoutChoice& c,
+                                         std::int64_t usable_bytes) {
+  bool first = true;
+  for (const LayoutChoice& recomputes : layouts.recomputations(c))
+    for (const LayoutChoice& candidate : layouts.micro_batches(recomputes)) {
+      const auto resolved = layouts.resolve(candidate);
+      if (!resolved) continue;
+      const device::MemoryPlan memory = plan_of_fullest(*resolved).memory;
+      if (memory.total() <= usable_bytes) return Fit{candidate, memory.total()};
+      if (first && memory.total() - memory.categories.at(kActivations) > usable_bytes)
+        return std::nullopt;
+      first = false;
+    }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void Suggestions::Range::add(double x) {
@@ -282,13 +297,21 @@ Suggestions suggest(const config::Config& config, int ranks, const DeviceModel& 
   std::optional<Search> search;
   for (const auto memory : {Search::Memory::at_least, Search::Memory::exact})
     if (search.emplace(layouts, device, most, memory).run()) break;
-  if (layouts.resolve(config)) {
-    config::Config as_given = config;
-    choose(config, ranks, device).set(as_given);
+  if (layouts.resolve(LayoutChoice::of(config))) {
+    const LayoutChoice given = choose(config, ranks, device).layout;
     ++search->result.planned;
-    search->result.given = search->plan(config, *layouts.resolve(as_given));
+    search->result.given = search->plan(given, *layouts.resolve(given));
   }
   return std::move(search->result);
+}
+
+std::optional<Fit> nearest_fit(const config::Config& config, int ranks, std::int64_t usable_bytes) {
+  const Layouts layouts(config, ranks, From::given);
+  for (const Layouts::Grid& grid : layouts.grids())
+    if (grid.refusal.empty())
+      for (const LayoutChoice& stage : layouts.zero_stages(grid.choice))
+        if (const auto fit = with_less_activations(layouts, stage, usable_bytes)) return fit;
+  return std::nullopt;
 }
 
 }  // namespace tfm::plan

@@ -1,19 +1,14 @@
 #pragma once
-// Searches for the fastest layouts of a configuration that fit a device, by predicted time, and
-// counts why the others are not among them.
-#include "plan/layouts.h"
+// Searches over the layouts of a configuration: for the fastest that fit a device, by predicted
+// time, with why the others are not among them; and for the nearest one that fits.
+#include "plan/layout_choice.h"
 #include "plan/prediction.h"
 
 namespace tfm::plan {
 
 struct Suggestion {
-  std::vector<std::string> changes;  // of the configuration as read: "section.key=value"
+  LayoutChoice choice;
   comm::Layout layout;
-  bool sequence = false;  // sequence parallelism
-  config::ContextExchange exchange{};
-  config::PipelineSchedule schedule{};
-  std::int64_t zero = 0;
-  config::Recompute recompute{};
   // Sequences of a rank in a micro-batch, and micro-batches in a step.
   std::int64_t micro_batch = 0, micro_batches = 0;
   std::int64_t tokens = 0;  // of a step
@@ -51,5 +46,16 @@ struct Suggestions {
 // precision are kept.
 Suggestions suggest(const config::Config& config, int ranks, const DeviceModel& device,
                     std::size_t most = 5);
+
+struct Fit {
+  LayoutChoice choice;
+  std::int64_t bytes = 0;  // of the rank that needs most
+};
+
+// The smallest change of `config`, as it was read, that fits in `usable_bytes` per rank. From the
+// innermost loop outwards, always starting with the given value: smaller micro-batches, recompute
+// selective and full, higher ZeRO stages, sequence parallelism, more tensor ranks, more pipeline
+// stages, another context exchange, more context ranks. nullopt if nothing fits.
+std::optional<Fit> nearest_fit(const config::Config& config, int ranks, std::int64_t usable_bytes);
 
 }  // namespace tfm::plan

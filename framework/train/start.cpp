@@ -229,8 +229,7 @@ std::optional<plan::EarlierChoice> earlier_choice(const config::Config& config) 
         config::parse_config(reader.manifest().config, path + "/manifest.json", {});
     if (chooses_size && before.train.counts_tokens() != config.train.counts_tokens())
       return std::nullopt;
-    return plan::EarlierChoice{path, before.train.micro_batch(), before.recompute,
-                               before.recompute_layers};
+    return plan::EarlierChoice{path, plan::LayoutChoice::of(before)};
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -260,7 +260,7 @@ class Scaling {
       if (read_.tf32) devices[0].use_tf32();
     }
     config::Config c = p.config;
-    plan::choose(c, p.ranks, devices[0]).set(c);
+    plan::choose(c, p.ranks, devices[0]).layout.apply(c);
     config::resolve_for_ranks(c, p.ranks);
     const plan::RankPlans plans(c);
     std::vector<double> all;

@@ -1,6 +1,6 @@
 #include "launch/plan/output.h"
+#include "launch/support/automatic.h"
 #include "models/stages.h"
-#include "plan/fit.h"
 #include "plan/prediction.h"
 #include "plan/traffic.h"
 
@@ -82,7 +82,7 @@ void add_fit(const config::Config& read, const plan::DeviceModel& device, Json& 
   if (j["fits"]) return;
   j["nearest_fit"] = nullptr;
   if (const auto fit = plan::nearest_fit(read, j["ranks"].get<int>(), device.usable_bytes()))
-    j["nearest_fit"] = {{"changes", fit->changes}, {"total_bytes", fit->bytes}};
+    j["nearest_fit"] = {{"changes", overrides_of(read, fit->choice)}, {"total_bytes", fit->bytes}};
 }
 
 }  // namespace

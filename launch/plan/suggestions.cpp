@@ -2,21 +2,23 @@
 
 #include "core/strings.h"
 #include "launch/plan/output.h"
+#include "launch/support/automatic.h"
 
 namespace tfm::launch {
 namespace {
 
 constexpr std::size_t kReasonsShown = 6;
 
-Json describe(const plan::Suggestion& s) {
+Json describe(const plan::Suggestion& s, const std::vector<std::string>& overrides) {
   const double seconds = s.times.seconds();
-  return {{"overrides", s.changes},
+  const plan::LayoutChoice& c = s.choice;
+  return {{"overrides", overrides},
           {"layout", s.layout.sizes()},
-          {"sequence", s.sequence},
-          {"context_exchange", config::word(s.exchange)},
-          {"schedule", config::word(s.schedule)},
-          {"zero", s.zero},
-          {"recompute", config::word(s.recompute)},
+          {"sequence", c.sequence && c.tensor > 1},
+          {"context_exchange", config::word(c.context_exchange)},
+          {"schedule", config::word(c.schedule)},
+          {"zero", c.zero},
+          {"recompute", config::word(c.recompute)},
           {"micro_batch_size", s.micro_batch},
           {"micro_batches", s.micro_batches},
           {"step_seconds", seconds},
@@ -110,10 +112,11 @@ Json describe_suggestions(const plan::Suggestions& s, const config::Config& conf
       device, config.precision == config::Precision::fp32 ? DType::f32 : DType::bf16);
   j["kept"] = "global batch, sequence length, precision, optimizer";
   j["suggestions"] = Json::array();
-  for (const plan::Suggestion& best : s.best) j["suggestions"].push_back(describe(best));
+  for (const plan::Suggestion& best : s.best)
+    j["suggestions"].push_back(describe(best, overrides_of(config, best.choice)));
   j["as_configured"] = nullptr;
   if (s.given) {
-    j["as_configured"] = describe(*s.given);
+    j["as_configured"] = describe(*s.given, {});
     j["as_configured"]["fits"] = s.given->bytes <= device.usable_bytes();
   }
   Json& others = j["others"];

@@ -1,7 +1,6 @@
 #include "launch/support/automatic.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "core/host.h"
 #include "device/memory.h"
@@ -21,22 +20,6 @@ plan::DeviceModel model_of(const device::Device::Gpu& gpu, const config::Config&
   return model;
 }
 
-std::string lines_of(const plan::Choice& c) {
-  return std::to_string(c.micro_batch) + '\n' + config::word(c.recompute) + '\n' +
-         std::to_string(c.recompute_layers) + '\n' + c.micro_batch_text + '\n' + c.recompute_text;
-}
-
-plan::Choice choice_of(const std::string& text) {
-  std::istringstream lines(text);
-  plan::Choice c;
-  std::string size, recompute, layers;
-  std::getline(lines, size), std::getline(lines, recompute), std::getline(lines, layers);
-  std::getline(lines, c.micro_batch_text), std::getline(lines, c.recompute_text);
-  c.micro_batch = std::stoll(size), c.recompute_layers = std::stoll(layers);
-  c.recompute = *config::value_of<config::Recompute>(recompute);
-  return c;
-}
-
 }  // namespace
 
 plan::DeviceModel host_model(const Launch& launch, std::int64_t memory_bytes) {
@@ -54,8 +37,7 @@ plan::DeviceModel device_model(const Launch& launch, const config::Config& confi
     const RankGpus host = gpus_of_ranks(launch)[static_cast<std::size_t>(rank_of_launch())];
     least = gpu->memory_bytes / ceil_div(host.ranks, host.gpus);
   }
-  for (const std::string& bytes : launch.gather(std::to_string(least)))
-    least = std::min<std::int64_t>(least, std::stoll(bytes));
+  least = std::ranges::min(launch.gather(least));
   plan::DeviceModel model = gpu ? model_of(*gpu, config) : host_model(launch, least * here);
   model.memory_bytes = least;
   return model;
@@ -66,23 +48,33 @@ plan::Choice choose(const Launch& launch, config::Config& config,
   config::Config checked = config;  // an error that all ranks have
   config::resolve_for_ranks(checked, launch.ranks);
   const plan::DeviceModel device = device_model(launch, config);
-  std::string chosen;
+  plan::Choice choice;
   if (rank_of_launch() == 0)
-    chosen = lines_of(plan::choose(config, launch.ranks, device,
-                                   earlier ? earlier() : std::optional<plan::EarlierChoice>()));
-  const plan::Choice choice = choice_of(launch.gather(chosen)[0]);
-  choice.set(config);
+    choice = plan::choose(config, launch.ranks, device,
+                          earlier ? earlier() : std::optional<plan::EarlierChoice>());
+  choice = {.layout = launch.broadcast(choice.layout),
+            .micro_batch_text = launch.broadcast(choice.micro_batch_text),
+            .recompute_text = launch.broadcast(choice.recompute_text)};
+  choice.layout.apply(config);
   config::resolve_for_ranks(config, launch.ranks);
   return choice;
+}
+
+std::vector<std::string> overrides_of(const config::Config& read,
+                                      const plan::LayoutChoice& choice) {
+  std::vector<std::string> all;
+  for (const config::Change& c : plan::changes_of(read, choice)) all.push_back(c.key + "=" + c.now);
+  return all;
 }
 
 PlannedMemory planned_memory(const Launch& launch, const config::Config& config) {
   const plan::StepPlan own =
       plan::make_step_plan(config, comm::Mesh(config::layout_of(config), rank_of_launch()));
-  const std::string here = machine_id() + " ";
   PlannedMemory planned{own.memory.total(), 0};
-  for (const std::string& rank : launch.gather(here + std::to_string(planned.rank)))
-    if (rank.starts_with(here)) planned.host += std::stoll(rank.substr(here.size()));
+  const auto machines = launch.gather(machine_id());
+  const auto bytes = launch.gather(planned.rank);
+  for (std::size_t r = 0; r < bytes.size(); ++r)
+    if (machines[r] == machine_id()) planned.host += bytes[r];
   return planned;
 }
 

@@ -19,6 +19,9 @@ plan::DeviceModel device_model(const Launch& launch, const config::Config& confi
 plan::Choice choose(const Launch& launch, config::Config& config,
                     const std::function<std::optional<plan::EarlierChoice>()>& earlier = {});
 
+// The overrides of `read` that make `choice`: "section.key=value".
+std::vector<std::string> overrides_of(const config::Config& read, const plan::LayoutChoice& choice);
+
 struct PlannedMemory {
   std::int64_t rank = 0;  // bytes of this rank
   std::int64_t host = 0;  // of all ranks of its host

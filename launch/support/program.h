@@ -6,6 +6,7 @@
 
 #include "comm/device_mesh.h"
 #include "comm/mpi.h"
+#include "comm/pack.h"
 #include "config/config.h"
 #include "core/host.h"
 #include "launch/support/arguments.h"
@@ -43,7 +44,17 @@ struct Launch {
   int threads() const { return cores.threads; }  // of this rank
   int local_rank() const { return session ? session->local_rank() : 0; }
   int ranks_per_node() const { return session ? session->ranks_per_node() : 1; }
-  std::vector<std::string> gather(const std::string& text) const;  // of all ranks; collective
+  // Collective: the values of all ranks.
+  std::vector<std::string> gather(const std::string& text) const;
+  template <comm::Packable T>
+  std::vector<T> gather(const T& mine) const {
+    return comm::unpack_each<T>(gather(comm::pack(mine)));
+  }
+  // Collective: the value of rank 0.
+  template <class T>
+  T broadcast(const T& value) const {
+    return gather(rank() == 0 ? value : T{}).front();
+  }
   // Collective, before the first use of `config`. Error(environment) if ranks compute with
   // different kernels; Error(usage) with the first key that differs if their configurations do.
   void check_same(const config::Config& config) const;

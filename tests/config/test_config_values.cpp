@@ -5,7 +5,6 @@
 #include <cmath>
 #include <random>
 
-#include "config/admitted.h"
 #include "config/run_name.h"
 #include "support/config_fixture.h"
 
@@ -236,17 +235,6 @@ std::string rank_errors(config::Config c, int ranks) {
     return e.what();
   }
   return {};
-}
-
-TEST_F(ConfigValues, AdmittedValuesAreThoseThatAConfigurationMayHave) {
-  using Values = std::vector<std::string>;
-  EXPECT_EQ(config::admitted_values("parallel.sequence"), (Values{"false", "true"}));
-  EXPECT_EQ(config::admitted_values("recompute"), (Values{"none", "selective", "full"}));
-  EXPECT_EQ(config::admitted_values("parallel.tensor", {0, 1, 6, 100'000}), (Values{"1", "6"}));
-  const Values stages = config::admitted_values("parallel.zero");
-  const std::string text = kModel + kData;
-  for (const std::string& stage : stages) load(text, {"parallel.zero=" + stage});
-  EXPECT_THROW(load(text, {"parallel.zero=" + std::to_string(stages.size())}), Error);
 }
 
 TEST_F(ConfigValues, RanksDecideTheLayout) {

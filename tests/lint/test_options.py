@@ -1,4 +1,5 @@
-"""Options are enums or predicates after parsing: outside config/ no string is compared with the name of a value."""
+"""Options are enums or predicates after parsing: outside config/ no string is compared with the name of a value, and plan/ makes no
+"key=value" of one."""
 import pathlib
 import re
 import sys
@@ -30,6 +31,8 @@ def main():
             for word in re.findall(r'[!=]= "([^"]+)"|"([^"]+)" [!=]= ', line):
                 if (word[0] or word[1]) in words:
                     errors.append(f"{path}:{number}: compares a string with '{word[0] or word[1]}'; compare enums, or add a predicate to config/")
+            if path.parts[:2] == ("framework", "plan") and (re.search(r'"[^"]*=[^"]*"', re.sub(r'"[^"=]*"', "_", line)) or "with_overrides" in line):
+                errors.append(f"{path}:{number}: a setting as text; expected a member of plan::LayoutChoice")
     for e in errors:
         print("error:", e)
     print(f"{looked} files, {len(words)} names of values, {len(errors)} comparisons")

@@ -3,9 +3,9 @@
 
 #include "core/error.h"
 #include "plan/choose.h"
-#include "plan/fit.h"
 #include "plan/prediction.h"
 #include "plan/rank_plans.h"
+#include "plan/suggest.h"
 
 namespace tfm {
 namespace {
@@ -83,15 +83,15 @@ void check(const config::Config& read, int ranks, const plan::DeviceModel& devic
     return planned(c, ranks, device);
   };
   config::Config as_chosen = read;
-  choice.set(as_chosen);
+  choice.layout.apply(as_chosen);
   config::resolve_for_ranks(as_chosen, ranks);
-  EXPECT_EQ(as_chosen.recompute, choice.recompute);
-  const std::int64_t size = choice.micro_batch;
+  EXPECT_EQ(as_chosen.recompute, choice.layout.recompute);
+  const std::int64_t size = choice.layout.micro_batch();
   const Planned mine = planned(as_chosen, ranks, device);
   EXPECT_LE(mine.bytes, device.usable_bytes());
   std::string end = "all sequences";
   for (const std::int64_t larger : larger_sizes(as_chosen)) {
-    const Planned other = with(larger, choice.recompute);
+    const Planned other = with(larger, choice.layout.recompute);
     const bool fits = other.bytes <= device.usable_bytes();
     EXPECT_TRUE(!fits || other.seconds > 0.99 * mine.seconds) << larger << " is faster";
     if (end == "all sequences") {
@@ -103,11 +103,11 @@ void check(const config::Config& read, int ranks, const plan::DeviceModel& devic
     }
   }
   ++ends[end];
-  if (choice.recompute == config::Recompute::none) return;
+  if (choice.layout.recompute == config::Recompute::none) return;
   EXPECT_GT(with(size, config::Recompute::none).bytes, device.usable_bytes());
   config::Config fewer = as_chosen;
-  fewer.recompute_layers = choice.recompute_layers - 1;
-  if (choice.recompute_layers > 1) {
+  fewer.recompute_layers = choice.layout.recompute_layers - 1;
+  if (choice.layout.recompute_layers > 1) {
     EXPECT_GT(planned(fewer, ranks, device).bytes, device.usable_bytes());
     ++ends["some layers"];
   }
@@ -148,8 +148,8 @@ TEST(Choose, OnProcessorsMoreThan4096TokensGainNothing) {
   const config::Config c =
       choose_config(kSmall, {"train.seq_len=128", "train.global_batch_size=96"});
   const plan::Choice choice = plan::choose(c, 1, device_named("cpu"));
-  EXPECT_EQ(choice.micro_batch, 32);
-  EXPECT_EQ(choice.recompute, config::Recompute::none);
+  EXPECT_EQ(choice.layout.micro_batch(), 32);
+  EXPECT_EQ(choice.layout.recompute, config::Recompute::none);
 }
 
 // Beside 13 sequences cuDNN's backward takes one at a time, beside 11 all of them.
@@ -167,7 +167,7 @@ TEST(Choose, ALargerOneMayFitWhereASmallerDoesNot) {
   };
   ASSERT_GT(bytes(11), bytes(13));
   const plan::Choice choice = plan::choose(c, 1, memory_of(bytes(13)));
-  EXPECT_EQ(choice.micro_batch, 13) << choice.micro_batch_text;
+  EXPECT_EQ(choice.layout.micro_batch(), 13) << choice.micro_batch_text;
   EXPECT_NE(choice.micro_batch_text.find("; 143 would take"), std::string::npos)
       << choice.micro_batch_text;
 }
@@ -177,11 +177,11 @@ TEST(Choose, WhatTheConfigurationSaysStays) {
     return plan::choose(choose_config(kSmall, overrides), 1, memory_of(bytes));
   };
   const plan::Choice both = chosen({"recompute=none", "train.micro_batch_size=2"}, 1 << 20);
-  EXPECT_EQ(both.micro_batch, 2);
-  EXPECT_EQ(both.recompute, config::Recompute::none);
+  EXPECT_EQ(both.layout.micro_batch(), 2);
+  EXPECT_EQ(both.layout.recompute, config::Recompute::none);
   EXPECT_EQ(both.micro_batch_text + both.recompute_text, "");
   const plan::Choice size = chosen({"train.micro_batch_size=16"}, std::int64_t{1} << 40);
-  EXPECT_EQ(size.micro_batch, 16);
+  EXPECT_EQ(size.layout.micro_batch(), 16);
   EXPECT_EQ(size.micro_batch_text, "");
   EXPECT_NE(size.recompute_text, "");
   // Of a given size only recomputation is left to save memory.
@@ -194,11 +194,11 @@ TEST(Choose, WhatTheConfigurationSaysStays) {
     with.recompute = r;
     const std::int64_t bytes = planned(with, 1, memory_of(1)).bytes;
     EXPECT_LT(bytes, before);
-    EXPECT_EQ(plan::choose(c, 1, memory_of(bytes)).recompute, r);
+    EXPECT_EQ(plan::choose(c, 1, memory_of(bytes)).layout.recompute, r);
     const plan::Choice most = plan::choose(c, 1, memory_of(before - 1));
-    EXPECT_EQ(most.recompute, r);
+    EXPECT_EQ(most.layout.recompute, r);
     if (r == config::Recompute::selective) {
-      EXPECT_EQ(most.recompute_layers, 1);
+      EXPECT_EQ(most.layout.recompute_layers, 1);
     }
     before = bytes;
   }
@@ -206,32 +206,34 @@ TEST(Choose, WhatTheConfigurationSaysStays) {
 
 TEST(Choose, TheLeastWhereNothingFits) {
   const plan::Choice choice = plan::choose(choose_config(kSmall), 1, memory_of(1000));
-  EXPECT_EQ(choice.micro_batch, 1);
-  EXPECT_EQ(choice.recompute, config::Recompute::full);
+  EXPECT_EQ(choice.layout.micro_batch(), 1);
+  EXPECT_EQ(choice.layout.recompute, config::Recompute::full);
   EXPECT_NE(choice.micro_batch_text.find("does not fit"), std::string::npos);
 }
 
 TEST(Choose, AResumedRunKeepsItsChoiceWhereItFits) {
   const config::Config c = choose_config(kSmall, {"train.global_batch_size=32"});
   const auto resumed = [&](std::int64_t size, int ranks, std::int64_t bytes) {
-    return plan::choose(c, ranks, memory_of(bytes),
-                        plan::EarlierChoice{"run/step-5", size, config::Recompute::selective});
+    return plan::choose(
+        c, ranks, memory_of(bytes),
+        plan::EarlierChoice{"run/step-5",
+                            {.recompute = config::Recompute::selective, .micro_batch_size = size}});
   };
   const std::int64_t large = std::int64_t{1} << 40;
   const plan::Choice kept = resumed(2, 1, large);
-  EXPECT_EQ(kept.micro_batch, 2);
-  EXPECT_EQ(kept.recompute, config::Recompute::selective);
+  EXPECT_EQ(kept.layout.micro_batch(), 2);
+  EXPECT_EQ(kept.layout.recompute, config::Recompute::selective);
   EXPECT_EQ(kept.micro_batch_text, "2 (auto: as in run/step-5)");
   EXPECT_EQ(kept.recompute_text, "selective (auto: as in run/step-5)");
   const plan::Choice again = resumed(16, 4, large);  // 8 sequences a rank
-  EXPECT_EQ(again.micro_batch, plan::choose(c, 4, memory_of(large)).micro_batch);
+  EXPECT_EQ(again.layout.micro_batch(), plan::choose(c, 4, memory_of(large)).layout.micro_batch());
   EXPECT_NE(again.micro_batch_text.find("not as in run/step-5: the 8 sequences"),
             std::string::npos);
   config::Config two = c;
   two.train.micro_batch_size = 2, two.recompute = config::Recompute::selective;
   const std::int64_t less = planned(two, 1, memory_of(1)).bytes - 1;
   const plan::Choice fitting = resumed(2, 1, less);
-  EXPECT_LE(fitting.micro_batch, 2);
+  EXPECT_LE(fitting.layout.micro_batch(), 2);
   EXPECT_NE(fitting.recompute_text.find("not as in run/step-5: micro-batch 2 with recompute "
                                         "selective takes"),
             std::string::npos);
@@ -260,9 +262,9 @@ TEST(Choose, TokensOfBatchesByLengthAreCutToFit) {
     with.train.micro_batch_tokens = tokens;
     return planned(with, 1, memory_of(1)).bytes;
   };
-  EXPECT_EQ(plan::choose(c, 1, memory_of(bytes(1024))).micro_batch, 1024);
-  EXPECT_EQ(plan::choose(c, 1, memory_of(bytes(1024) - 1)).micro_batch, 512);
-  EXPECT_EQ(plan::choose(c, 1, memory_of(1)).micro_batch, 64);  // one sequence
+  EXPECT_EQ(plan::choose(c, 1, memory_of(bytes(1024))).layout.micro_batch(), 1024);
+  EXPECT_EQ(plan::choose(c, 1, memory_of(bytes(1024) - 1)).layout.micro_batch(), 512);
+  EXPECT_EQ(plan::choose(c, 1, memory_of(1)).layout.micro_batch(), 64);  // one sequence
 }
 
 // 97 sequences are 7 micro-batches of 14, and one that is empty.
@@ -270,7 +272,7 @@ TEST(Choose, MemoryIsNotSpentOnWhatFillsTheLastMicroBatch) {
   const config::Config c =
       choose_config(kChosenModels[4], {"train.global_batch_tokens=25k", "train.seq_len=256",
                                        "model.max_seq_len=256", "device=cpu"});
-  EXPECT_EQ(plan::choose(c, 1, device_named("cpu")).micro_batch, 4096);
+  EXPECT_EQ(plan::choose(c, 1, device_named("cpu")).layout.micro_batch(), 4096);
 }
 
 TEST(Choose, NoMicroBatchIsEmpty) {
@@ -317,7 +319,8 @@ TEST(Choose, AFitKeepsTokensThatNoChoiceHas) {
   for (const config::Config& fitting : {c, full}) {
     const auto fit = plan::nearest_fit(c, 1, planned(fitting, 1, memory_of(1)).bytes);
     ASSERT_TRUE(fit.has_value());
-    EXPECT_EQ(fit->changes.empty(), fitting.recompute == config::Recompute::none);
+    EXPECT_EQ(fit->choice == plan::LayoutChoice::of(c),
+              fitting.recompute == config::Recompute::none);
   }
 }
 

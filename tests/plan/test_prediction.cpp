@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "models/registry.h"
-#include "plan/fit.h"
 #include "plan/prediction.h"
+#include "plan/suggest.h"
 
 namespace tfm {
 namespace {
@@ -331,11 +331,15 @@ TEST(Fit, TheFirstChangeThatFits) {
     other.recompute = recompute;
     return plan_of(other, 4).memory.total();
   };
+  using Changes = std::vector<std::string>;
   const auto changes = [&](std::int64_t usable) {
     const auto fit = plan::nearest_fit(c, 4, usable);
-    return fit ? fit->changes : std::vector<std::string>{"none"};
+    Changes all;
+    if (!fit) return Changes{"none"};
+    for (const config::Change& change : plan::changes_of(c, fit->choice))
+      all.push_back(change.key + "=" + change.now);
+    return all;
   };
-  using Changes = std::vector<std::string>;
   EXPECT_EQ(changes(bytes(2, config::Recompute::none)), Changes{"train.micro_batch_size=2"});
   EXPECT_EQ(changes(bytes(1, config::Recompute::none)), Changes{"train.micro_batch_size=1"});
   const std::int64_t full = bytes(1, config::Recompute::full);

@@ -3,12 +3,10 @@
 
 #include <set>
 
-#include "config/admitted.h"
 #include "core/error.h"
 #include "data/batch_shapes.h"
 #include "models/registry.h"
 #include "plan/choose.h"
-#include "plan/fit.h"
 #include "plan/least_time.h"
 #include "plan/rank_plans.h"
 #include "plan/suggest.h"
@@ -95,12 +93,12 @@ std::vector<Layout> all_layouts(config::Config (*read)(const Overrides&), const 
   const config::Config as_given = read(given);
   const std::int64_t length = as_given.train.seq_len;
   for (const int context : {1, 2, 4, 8})
-    for (const std::string& exchange : config::admitted_values("parallel.context_exchange"))
+    for (const std::string_view exchange : words(config::ContextExchange{}))
       for (const int pipeline : {1, 2, 4, 8})
-        for (const std::string& schedule : config::admitted_values("parallel.schedule"))
+        for (const std::string_view schedule : words(config::PipelineSchedule{}))
           for (const int tensor : {1, 2, 3, 4, 8})
             for (const char* sequence : {"false", "true"})
-              for (const std::string& zero : config::admitted_values("parallel.zero"))
+              for (const std::string zero : {"0", "1", "2", "3"})
                 for (const char* recompute : {"none", "selective", "full"})
                   for (const std::string& micro :
                        sizes_of(as_given, std::max(1, kRanks / (context * pipeline * tensor)))) {
@@ -111,9 +109,9 @@ std::vector<Layout> all_layouts(config::Config (*read)(const Overrides&), const 
                     // ZeRO has nothing to share out.
                     if (kRanks == pipeline * tensor && zero != "0") continue;
                     add({"parallel.context=" + std::to_string(context),
-                         "parallel.context_exchange=" + exchange,
+                         "parallel.context_exchange=" + std::string(exchange),
                          "parallel.pipeline=" + std::to_string(pipeline),
-                         "parallel.schedule=" + schedule,
+                         "parallel.schedule=" + std::string(schedule),
                          "parallel.tensor=" + std::to_string(tensor),
                          std::string("parallel.sequence=") + sequence, "parallel.zero=" + zero,
                          std::string("recompute=") + recompute, micro});
@@ -174,7 +172,7 @@ TEST(Suggest, TheLargestThoughASmallerOneDoesNotFit) {
   EXPECT_DOUBLE_EQ(s.best.at(0).times.seconds(), whole.seconds);
   config::Config chosen = read(1);
   chosen.train.micro_batch_size = 0;
-  EXPECT_EQ(plan::choose(chosen, 1, device).micro_batch, 8);
+  EXPECT_EQ(plan::choose(chosen, 1, device).layout.micro_batch_size, 8);
 }
 
 // Some seem to fit by what decides their time, batches of the longest length, and do not.
@@ -197,10 +195,9 @@ TEST(Suggest, TheFastestThatFitWithBatchesOfEveryLength) {
       EXPECT_LE(s.best[i].bytes, usable) << i;
       const auto sizes =
           sizes_of(pairs_config(), static_cast<int>(s.best[i].layout.size(nn::kBatchAxes)));
-      for (const std::string& change : s.best[i].changes)
-        if (change.starts_with("train.micro_batch_tokens=")) {
-          EXPECT_EQ(std::ranges::count(sizes, change), 1) << change;
-        }
+      const std::int64_t size = s.best[i].choice.micro_batch_tokens;
+      EXPECT_EQ(std::ranges::count(sizes, "train.micro_batch_tokens=" + std::to_string(size)), 1)
+          << size;
     }
     EXPECT_EQ(s.too_large.candidates + s.larger + s.slower.candidates + s.no_faster + s.bounded + 5,
               count);
@@ -361,7 +358,7 @@ TEST(Suggest, NoStageOfZeroTakesMemoryWhereNothingIsShared) {
     EXPECT_EQ(best(zero), best("parallel.zero=1"));
 }
 
-TEST(Suggest, OverridesChooseTheLayout) {
+TEST(Suggest, ChoicesMakeTheLayout) {
   const plan::DeviceModel device = device_of(2'000'000);
   const Overrides stages{"model.n_layers=6",
                          "parallel.data=2",
@@ -376,16 +373,18 @@ TEST(Suggest, OverridesChooseTheLayout) {
     ASSERT_FALSE(s.best.empty());
     std::set<Overrides> different;
     for (const plan::Suggestion& best : s.best) {
-      const Layout l = layout_of(config::with_overrides(read, best.changes, "test"), device);
+      Overrides overrides;
+      for (const config::Change& c : plan::changes_of(read, best.choice))
+        overrides.push_back(c.key + "=" + c.now);
+      const Layout l = layout_of(config::with_overrides(read, overrides, "test"), device);
       EXPECT_EQ(l.sizes, best.layout.sizes());
       EXPECT_EQ(l.bytes, best.bytes);
       EXPECT_DOUBLE_EQ(l.seconds, best.times.seconds());
-      different.insert(best.changes);
+      different.insert(overrides);
     }
     EXPECT_EQ(different.size(), s.best.size());
     ASSERT_TRUE(s.given);
-    EXPECT_TRUE(s.given->changes.empty());
-    EXPECT_EQ(s.given->layout[comm::Axis::tensor], 2);
+    EXPECT_EQ(s.given->choice.tensor, 2);
   }
 }
 
