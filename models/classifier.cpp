@@ -10,8 +10,7 @@ namespace {
 
 class Classifier final : public Head {
  public:
-  explicit Classifier(const HeadSpec& s)
-      : context_(s.context), head_(s.head), labels_(Field::sentence_labels) {
+  explicit Classifier(const HeadSpec& s) : context_(s.context), head_(s.head) {
     const config::ModelConfig& m = s.model;
     nn::Context& c = s.context;
     // Inside the tensor-parallel region: each tensor rank has a part of the classes, hence a term
@@ -28,12 +27,12 @@ class Classifier final : public Head {
   }
 
   void record_loss(nn::Recording& rec, graph::Value x, bool training) const override {
-    const graph::Value labels = rec.input(labels_, static_cast<bool>(x));
-    if (!x) return rec.loss_elsewhere(head_.name, head_.weight, labels_);
+    const graph::Value labels = rec.input(kLabels, static_cast<bool>(x));
+    if (!x) return rec.loss_elsewhere(head_.name, head_.weight, kLabels);
     graph::Recorder& r = *rec.tape;
     const graph::Recorder::Named scope(r, head_.name);
     record_cross_entropy(rec, head_, summary(rec, x), classes_->weight(r),
-                         context_.parameters.record(r, bias_), labels, labels_, training,
+                         context_.parameters.record(r, bias_), labels, kLabels, training,
                          {.vocab_size = classes_->size(),
                           .vocab_begin = classes_->begin(),
                           .vocab_end = classes_->end(),
@@ -48,6 +47,8 @@ class Classifier final : public Head {
   }
 
  private:
+  static constexpr Field kLabels = Field::sentence_labels;
+
   // (B, C), inside the tensor-parallel region.
   graph::Value summary(nn::Recording& rec, graph::Value x) const {
     graph::Recorder& r = *rec.tape;
@@ -59,7 +60,6 @@ class Classifier final : public Head {
 
   nn::Context context_;
   config::HeadConfig head_;
-  Field labels_;
   std::optional<nn::Linear> pooler_;
   std::optional<Vocabulary> classes_;
   int bias_ = -1;

@@ -1,6 +1,6 @@
 #pragma once
-// Building blocks of the model families beside their stacks of layers, made from a configuration:
-// embeddings and the output layer.
+// What the model families have before their stacks of layers, made from a configuration:
+// parameters, vocabularies and embeddings.
 #include <optional>
 
 #include "config/config.h"

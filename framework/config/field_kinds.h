@@ -1,6 +1,6 @@
 #pragma once
 // Constructors for fields of each kind, used by the lists of keys.
-#include "config/reflect.h"
+#include "config/field_reader.h"
 
 namespace tfm::config::field {
 

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "config/config.h"
-#include "config/reflect.h"
+#include "config/field_reader.h"
 
 namespace tfm::config {
 

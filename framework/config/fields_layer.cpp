@@ -242,8 +242,7 @@ void describe_pattern(std::vector<std::string>& pattern, std::string_view name,
                 .most = kAnyNumber});
 }
 
-}  // namespace
-
+// `layer` with those of its values that are as in `before` replaced by those of `now`.
 LayerConfig rebased(const LayerConfig& layer, const LayerConfig& before, const LayerConfig& now) {
   Values kept = differences(layer, before);
   kept.sets = true;
@@ -251,6 +250,8 @@ LayerConfig rebased(const LayerConfig& layer, const LayerConfig& before, const L
   describe_layer(out, nullptr, kept);
   return out;
 }
+
+}  // namespace
 
 void describe_layers(ModelConfig& m, FieldVisitor& v) {
   const LayerConfig before = m;

@@ -25,19 +25,34 @@ std::vector<std::vector<LayerConfig>> ModelConfig::stacks() const {
   return {filled(encoder_layers, n_encoder_layers), filled(decoder_layers, n_decoder_layers)};
 }
 
+std::vector<std::pair<std::string, const LayerConfig*>> ModelConfig::kinds_in_use() const {
+  std::vector<std::pair<std::string, const LayerConfig*>> all;
+  const auto names = [](const std::vector<std::string>& pattern, const std::string& name) {
+    return std::ranges::find(pattern, name) != pattern.end();
+  };
+  if (translates() ? encoder_layers.empty() || decoder_layers.empty() : layers.empty())
+    all.emplace_back("model.", this);
+  for (const LayerKind& kind : layer_kinds)
+    if (names(layers, kind.name) || names(encoder_layers, kind.name) ||
+        names(decoder_layers, kind.name))
+      all.emplace_back("model.layer_kinds." + kind.name + ".", &kind.layer);
+  return all;
+}
+
 bool ModelConfig::uniform() const {
-  return !any_layer([this](const LayerConfig& l) { return l != *this; });
+  return std::ranges::all_of(kinds_in_use(), [this](const auto& kind) {
+    return *kind.second == static_cast<const LayerConfig&>(*this);
+  });
 }
 
 bool ModelConfig::drops() const {
-  bool any = false;
-  for_each_kind(
-      [&any](const LayerConfig& l, const std::string&) { any |= l.dropout != DropoutConfig{}; });
-  return any;
+  return dropout != DropoutConfig{} || std::ranges::any_of(layer_kinds, [](const LayerKind& k) {
+           return k.layer.dropout != DropoutConfig{};
+         });
 }
 
 void ModelConfig::set_dropout(const DropoutConfig& everywhere) {
-  for_each_kind([&](LayerConfig& l, const std::string&) { l.dropout = everywhere; });
+  for_each_kind([&](LayerConfig& l) { l.dropout = everywhere; });
 }
 
 std::vector<HeadConfig> ModelConfig::all_heads() const {

@@ -1,10 +1,10 @@
 #pragma once
 // The configuration of a model, apart from the run that trains it.
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/options.h"
@@ -121,24 +121,16 @@ struct ModelConfig : LayerConfig {
   // Reduces every stack to its first layers: `least` of them or more, all that it has where it has
   // fewer, with one of each kind.
   void shorten(std::int64_t least);
-  template <class P>
-  bool any_layer(P&& fulfils) const {
-    return std::ranges::any_of(
-        stacks(), [&](const auto& stack) { return std::ranges::any_of(stack, fulfils); });
-  }
+  // The configurations that layers have, each once, with the paths of their keys ("model.").
+  std::vector<std::pair<std::string, const LayerConfig*>> kinds_in_use() const;
   bool uniform() const;  // all layers have the model's own keys
   bool drops() const;    // some dropout is on
   void set_dropout(const DropoutConfig& everywhere);
-  // Calls f(layer, path) for what all layers have and for each kind, with the path of its keys.
+  // Calls f(layer) for the model's own keys of a layer and for each kind.
   template <class F>
   void for_each_kind(F&& f) {
-    f(static_cast<LayerConfig&>(*this), std::string("model."));
-    for (LayerKind& k : layer_kinds) f(k.layer, "model.layer_kinds." + k.name + ".");
-  }
-  template <class F>
-  void for_each_kind(F&& f) const {
-    f(static_cast<const LayerConfig&>(*this), std::string("model."));
-    for (const LayerKind& k : layer_kinds) f(k.layer, "model.layer_kinds." + k.name + ".");
+    f(static_cast<LayerConfig&>(*this));
+    for (LayerKind& k : layer_kinds) f(k.layer);
   }
   bool has_head_bias() const {
     return head_bias == HeadBias::automatic ? bias && !tied_head() : head_bias != HeadBias::no;
@@ -154,8 +146,6 @@ using Report = std::function<void(const std::vector<std::string>& keys, const st
 // Fills the values that are derived from others: n_kv_heads, d_head, d_ff, the layers of each
 // stack, and max_seq_len from `seq_len`.
 void fill_derived(ModelConfig& model, std::int64_t seq_len);
-// `layer` with those of its values that are as in `before` replaced by those of `now`.
-LayerConfig rebased(const LayerConfig& layer, const LayerConfig& before, const LayerConfig& now);
 // Checks the range of each value and every rule between values, whatever trains the model.
 void check_model(const ModelConfig& model, const Report& report);
 

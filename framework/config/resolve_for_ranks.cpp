@@ -22,12 +22,10 @@ void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
   const std::int64_t t = c.parallel.tensor;
   // Sizes of layers that are shared out, with their keys.
   std::vector<std::pair<std::string, std::int64_t>> sizes;
-  c.model.for_each_kind([&](const LayerConfig& l, const std::string& path) {
-    if (c.model.any_layer([&l](const auto& other) { return other == l; }))
-      sizes.insert(sizes.end(), {{path + "n_heads", l.n_heads},
-                                 {path + "n_kv_heads", l.n_kv_heads},
-                                 {path + "d_ff", l.d_ff}});
-  });
+  for (const auto& [path, layer] : c.model.kinds_in_use())
+    sizes.insert(sizes.end(), {{path + "n_heads", layer->n_heads},
+                               {path + "n_kv_heads", layer->n_kv_heads},
+                               {path + "d_ff", layer->d_ff}});
   std::vector<std::int64_t> legal;
   for (std::int64_t d : divisors(ranks))
     if (std::ranges::all_of(sizes, [d](const auto& s) { return s.second % d == 0; }))
@@ -197,9 +195,8 @@ void check_sizes(const Config& c, const Refuse& refuse) {
   const TrainConfig& t = c.train;
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   double width = real(m.vocab_size);
-  m.for_each_kind([&](const LayerConfig& l, const std::string&) {
-    width = std::max({width, real(l.d_ff), real(l.n_heads) * real(l.d_head)});
-  });
+  for (const auto& [path, layer] : m.kinds_in_use())
+    width = std::max({width, real(layer->d_ff), real(layer->n_heads) * real(layer->d_head)});
   const double tokens = t.counts_tokens() ? real(std::max(t.micro_batch_tokens, t.seq_len))
                                           : real(t.micro_batch_size) * real(t.seq_len);
   const std::string micro = t.counts_tokens() ? "micro_batch_tokens" : "micro_batch_size";

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace tfm::config {
 
 bool SourceType::trains(Family family) const {
@@ -36,6 +38,7 @@ const std::string& first_type(Family family, SourceType::Files files) {
   const auto found = std::ranges::find_if(source_types(), [&](const SourceType& t) {
     return t.trains(family) && (files == any || t.files == any || (t.files == files && !t.pairs));
   });
+  TFM_CHECK(found != source_types().end(), "no data trains this family");
   return found->name;
 }
 

@@ -229,7 +229,7 @@ void check_family(const ModelConfig& m, const Report& report) {
 void fill_derived(ModelConfig& m, std::int64_t seq_len) {
   for (HeadConfig& h : m.heads)
     if (h.name.empty()) h.name = h.type;
-  m.for_each_kind([&m](LayerConfig& l, const std::string&) {
+  m.for_each_kind([&m](LayerConfig& l) {
     if (l.n_kv_heads == 0) l.n_kv_heads = l.n_heads;
     if (l.d_head == 0 && l.n_heads > 0 && m.d_model % l.n_heads == 0)
       l.d_head = m.d_model / l.n_heads;
@@ -256,9 +256,7 @@ void check_model(const ModelConfig& m, const Report& report) {
   check_family(m, first);
   check_kinds(m, first);
   check_heads_of_model(m, first);
-  m.for_each_kind([&](const LayerConfig& l, const std::string& path) {
-    if (m.any_layer([&l](const auto& other) { return other == l; })) check_heads(l, path, m, first);
-  });
+  for (const auto& [path, layer] : m.kinds_in_use()) check_heads(*layer, path, m, first);
   check_positions(m, first);
   const auto out_of_range = [&](const std::string& path) {
     return [&, path](const std::string& key, const std::string& problem) {
@@ -267,9 +265,8 @@ void check_model(const ModelConfig& m, const Report& report) {
   };
   ModelConfig copy = m;
   check_ranges([&copy](FieldVisitor& v) { describe(copy, v); }, out_of_range("model."));
-  m.for_each_kind([&](const LayerConfig& l, const std::string& path) {
-    check_layer_ranges(l, out_of_range(path));
-  });
+  for (const LayerKind& kind : m.layer_kinds)
+    check_layer_ranges(kind.layer, out_of_range("model.layer_kinds." + kind.name + "."));
 }
 
 }  // namespace tfm::config

@@ -50,7 +50,8 @@ class Objective {
   // The shapes of a run's global batches, ascending. Error(usage) if the model cannot hold them.
   virtual std::vector<nn::BatchShape> shapes(const config::Config& config) const;
   // The most labels of a sequence.
-  virtual std::int64_t most_labels(const config::Config& config) const {
+  virtual std::int64_t most_labels(const config::Config& config,
+                                   const config::SourceConfig&) const {
     return config.train.seq_len;
   }
   // The expected share of rows that have a label.

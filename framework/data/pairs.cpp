@@ -234,7 +234,7 @@ class PairsObjective final : public Objective {
                 "data.tokenizer: the end-of-sequence token");
   }
 
-  // With train.global_batch_tokens one for each length.
+  // There is one for each length with train.global_batch_tokens.
   std::vector<nn::BatchShape> shapes(const config::Config& c) const override {
     const config::TrainConfig& t = c.train;
     std::vector<nn::BatchShape> all = Objective::shapes(c);

@@ -128,6 +128,19 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
   if (data.validation)
     sound &=
         objective_of(*data.validation).check(config, *data.validation, "data.validation", problems);
+  if (sound)
+    problems.collect("model.max_seq_len", [&] {
+      const std::int64_t length = batch_shapes(config).back().length,
+                         most = data.validation ? objective_of(*data.validation)
+                                                      .most_labels(config, *data.validation)
+                                                : 0;
+      if (most > length)
+        problems.add({"data.validation.mask_probability", "data.validation.mean_span_length"},
+                     "targets of data.validation have " + std::to_string(most) +
+                         " tokens, and batches hold " + std::to_string(length) +
+                         ", for those of data.train; expected the mask_probability and "
+                         "mean_span_length of data.train");
+    });
   const bool fits = sound && tokenizer && problems.collect("data.tokenizer", [&] {
     check_tokenizer(config, data.train, *tokenizer);
     if (data.validation) check_tokenizer(config, *data.validation, *tokenizer);

@@ -153,24 +153,8 @@ class SpanCorruptionObjective final : public Objective {
              const std::string& section, config::Problems& problems) const override {
     const bool is_short = config.train.seq_len < kLeastSource, train = section == "data.train";
     if (is_short && !train) return false;  // reported already
-    if (!problems.collect(is_short ? "train.seq_len" : section + ".mask_probability",
-                          [&] { spans_of(config, source); }))
-      return false;
-    std::int64_t length = 0;  // of the batches; 0: they do not fit, which data.train reports
-    const auto measure = [&] { length = shapes(config)[0].length; };
-    if (train) {
-      problems.collect("model.max_seq_len", measure);
-      return true;
-    }
-    config::Problems reported(config.places);
-    reported.collect("model.max_seq_len", measure);
-    if (const std::int64_t target = spans_of(config, source).target; length > 0 && target > length)
-      problems.add({section + ".mask_probability", section + ".mean_span_length"},
-                   "targets of " + section + " have " + std::to_string(target) +
-                       " tokens, and batches hold " + std::to_string(length) +
-                       ", for those of data.train; expected the mask_probability and "
-                       "mean_span_length of data.train");
-    return true;
+    return problems.collect(is_short ? "train.seq_len" : section + ".mask_probability",
+                            [&] { spans_of(config, source); });
   }
   void check_tokenizer(const config::Config& config, const config::SourceConfig& source,
                        const tokenizer::Tokenizer& tokenizer) const override {
@@ -182,8 +166,9 @@ class SpanCorruptionObjective final : public Objective {
     return spans_of(config, source).raw;
   }
   std::vector<nn::BatchShape> shapes(const config::Config& c) const override;
-  std::int64_t most_labels(const config::Config& c) const override {
-    return spans_of(c, c.data.train).target;
+  std::int64_t most_labels(const config::Config& config,
+                           const config::SourceConfig& source) const override {
+    return spans_of(config, source).target;
   }
   std::unique_ptr<Dataset> open(Opening& o) const override {
     const SpanLengths spans = spans_of(o.config, o.source);

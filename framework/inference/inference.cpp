@@ -40,7 +40,7 @@ std::vector<double> Inference::row(std::int64_t index) {
 Generation::Forwards::Forwards(const nn::Model& model, const nn::BatchShape& shape, DType dtype) {
   if (shape.source_length > 0) {
     nn::Recording r = model.record_encoder(shape, dtype);
-    const std::vector<graph::Value> made = r.states_of(true);
+    const std::vector<graph::Value> made = r.source_states();
     source.emplace(std::move(r), made);
   }
   const auto steps_of = [&](std::int64_t length, bool own_states) {
@@ -48,9 +48,9 @@ Generation::Forwards::Forwards(const nn::Model& model, const nn::BatchShape& sha
     s.length = length;
     nn::Recording r = model.record_decode(s, dtype);
     const graph::Value logits = r.logits;
-    std::vector<graph::Value> given = r.states_of(true);
+    std::vector<graph::Value> given = r.source_states();
     if (!own_states)
-      for (const graph::Value own : r.states_of(false)) given.push_back(own);
+      for (const graph::Value own : r.own_states()) given.push_back(own);
     return ForwardPass(std::move(r), {logits}, {.given = std::move(given)});
   };
   step.emplace(steps_of(1, true));
@@ -62,7 +62,7 @@ std::pair<std::byte*, std::span<std::int32_t>> Generation::Forwards::lay_out_ord
   const nn::BatchShape& shape = step->recording().shape;
   if (shape.beams == 1) return {};
   std::int64_t longest = 0;
-  for (const graph::Value state : step->recording().states_of(false))
+  for (const graph::Value state : step->recording().own_states())
     longest = std::max(longest, step->recording().tape->info(state).bytes());
   std::byte* const aside = arena.take("order", longest);
   return {aside, arena.take_span<std::int32_t>("order", shape.sequences * shape.capacity)};
@@ -107,11 +107,10 @@ Generation::Generation(const nn::Model& model, const comm::RankContext& rank_con
   std::vector<Tensor> given;
   if (source) source->bind(stream, weights, arena_);
   if (source)
-    for (const graph::Value made : source->recording().states_of(true))
+    for (const graph::Value made : source->recording().source_states())
       given.push_back(source->output(made));
   step->bind(stream, weights, arena_, given);
-  for (const graph::Value own : step->recording().states_of(false))
-    given.push_back(step->leaf(own));
+  for (const graph::Value own : step->recording().own_states()) given.push_back(step->leaf(own));
   if (steps) steps->bind(stream, weights, arena_, given);
   std::tie(aside_, rows_) = forwards_.lay_out_order(arena_);
 }

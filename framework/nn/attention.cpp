@@ -32,8 +32,6 @@ std::optional<HeadNorm> head_norm(Context& c, const std::vector<std::string>& na
   return std::optional<HeadNorm>(std::in_place, c, names, o.head_size, *o.qk_norm);
 }
 
-std::string last_component(const std::string& name) { return name.substr(name.rfind('.') + 1); }
-
 }  // namespace
 
 SelfAttention::SelfAttention(Context& c, const std::string& name, Options options)

@@ -4,7 +4,7 @@ namespace tfm::nn {
 
 FeedForward::FeedForward(Context& c, const std::string& name, Options options)
     : context_(c),
-      name_(name.substr(name.rfind('.') + 1)),
+      name_(last_component(name)),
       options_(options),
       up_(c,
           options.gated ? std::vector<PartSpec>{{name + ".gate", options.hidden},

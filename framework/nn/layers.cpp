@@ -49,7 +49,7 @@ Norm::Norm(Context& c, const std::string& name, std::int64_t width, Options opti
 }
 
 graph::Value Norm::operator()(graph::Recorder& r, graph::Value x) const {
-  const graph::Recorder::Named scope(r, name_.substr(name_.rfind('.') + 1));
+  const graph::Recorder::Named scope(r, last_component(name_));
   return ops::norm(r, x, {options_.eps, options_.rms}, parameters_->record(r, gain_),
                    shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
 }

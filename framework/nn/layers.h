@@ -86,6 +86,11 @@ class HeadNorm {
   Norm::Options options_;
 };
 
+// "ffn" of "layers.3.ffn".
+inline std::string last_component(const std::string& name) {
+  return name.substr(name.rfind('.') + 1);
+}
+
 // Enters the tensor-parallel region, before a layer whose outputs are sharded.
 graph::Value enter_tp_region(graph::Recorder& r, const Context& c, graph::Value x);
 // Leaves it, after a layer whose inputs are sharded.

@@ -92,12 +92,8 @@ struct Recording {
     }
     return leaves;
   }
-  std::vector<graph::Value> states_of(bool source) const {
-    std::vector<graph::Value> some;
-    for (const State& s : states)
-      if ((s.kind == StateSpec::Kind::source) == source) some.push_back(s.value);
-    return some;
-  }
+  std::vector<graph::Value> source_states() const { return states_of(true); }
+  std::vector<graph::Value> own_states() const { return states_of(false); }  // of each sequence
 
   Recording() = default;
   Recording(const BatchShape& shape, DType dtype)
@@ -122,6 +118,14 @@ struct Recording {
       for (const graph::Value v : {l.value, l.correct})
         if (v) all.push_back(v);
     return all;
+  }
+
+ private:
+  std::vector<graph::Value> states_of(bool source) const {
+    std::vector<graph::Value> some;
+    for (const State& s : states)
+      if ((s.kind == StateSpec::Kind::source) == source) some.push_back(s.value);
+    return some;
   }
 };
 

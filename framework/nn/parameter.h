@@ -104,8 +104,7 @@ class ParameterSet {
       : layout_(layout), rank_(rank), segment_elements_(segment_elements) {}
 
   // Returns the parameter's index, which is the same on all ranks. Its owner is the pipeline rank
-  // of the last begin_stage().
-  // Error(usage) where the model has too many elements.
+  // of the last begin_stage(). Error(usage) where the model has too many elements.
   int add(ParameterSpec spec);
   void begin_stage(int stage) { stage_ = stage; }
   // Declares that a pipeline rank uses the parameter. If another one owns it, it is borrowed: the

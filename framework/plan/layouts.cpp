@@ -40,7 +40,7 @@ std::string problem_of(const Error& e) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-// Of several problems of a layout the one of the outermost axis is its refusal.
+// The problem of the outermost axis, where a layout has several, is its refusal.
 config::Places outermost_first() {
   config::Diagnostics none;
   const int source = none.add_file("layout", "");

@@ -36,7 +36,7 @@ class Layouts {
   // Divisors of a batch rank's sequences; for batches by length, numbers of tokens, or powers of
   // two if the size is given in sequences. resolve() applies the remaining rules.
   std::vector<LayoutChoice> micro_batches(const LayoutChoice& choice) const;
-  // Of tokens or sequences, whichever the configuration counts with `choice`.
+  // `size` is in tokens or sequences, whichever the configuration counts with `choice`.
   LayoutChoice with_micro_batch(LayoutChoice choice, std::int64_t size) const;
 
   // The configuration resolved for the ranks; nullopt, with the reason in `refusal`, if they cannot
@@ -45,8 +45,8 @@ class Layouts {
                                         std::string* refusal = nullptr) const;
 
  private:
-  // With each of `values` that the rules between keys admit. `detail`: a key that is auto unless
-  // `key` is as given.
+  // Choices with each of `values` that the rules between keys admit. `detail`: a key that is auto
+  // unless `key` is as given.
   template <class T>
   std::vector<LayoutChoice> with_each(const LayoutChoice& choice, T LayoutChoice::*key,
                                       std::vector<T> values,

@@ -9,7 +9,7 @@
 namespace tfm::plan {
 namespace {
 
-// Of one stage with all blocks of `model`, which keeps everything and shares out nothing.
+// The plan of one stage with all blocks of `model`, which keeps everything and shares out nothing.
 StepPlan plan_of_micro_batch(const config::Config& resolved, const config::ModelConfig& model) {
   const ShapePlan shape =
       divided(resolved, config::layout_of(resolved), data::batch_shapes(resolved).back());
@@ -24,8 +24,8 @@ StepPlan plan_of_micro_batch(const config::Config& resolved, const config::Model
   return make_step_plan(c, comm::Mesh(config::layout_of(c)), {}, shape.shape, Extent::timed);
 }
 
-// `plan`: of the short model, in which `like` says to which block each block of the whole model is
-// equal.
+// The times of the whole model's blocks. `plan`: of the short model; `like`: by block of the whole
+// model, the equal one of the short model.
 LeastTime::Layers layers_of(const StepPlan& plan, const std::vector<std::size_t>& like,
                             bool accumulating, const DeviceModel& device) {
   LeastTime::Layers layers;

@@ -252,8 +252,9 @@ class AsRun {
         parts[i].plain = std::max(parts[i].plain, mine / loss_scale / loss_scale);
       }
     }
-    if (config_.model.any_layer(
-            [](const auto& l) { return l.activation == config::Activation::relu; })) {
+    if (std::ranges::any_of(config_.model.kinds_in_use(), [](const auto& kind) {
+          return kind.second->activation == config::Activation::relu;
+        })) {
       reference_.compute(s, loss_scale, {}, kKinks * unit_);
       plain_norm += std::abs(norm_of(reference_.gradients()) - norm);
       for (std::size_t i = 0; i < slices_.size(); ++i) {

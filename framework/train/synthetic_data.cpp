@@ -11,7 +11,7 @@ namespace tfm::train {
 SyntheticData::SyntheticData(const config::Config& config, std::int64_t sequences,
                              std::int64_t batches)
     : config_(config), sequences_(sequences), batches_(batches) {
-  most_ = data::objective_of(config.data.train).most_labels(config);
+  most_ = data::objective_of(config.data.train).most_labels(config, config.data.train);
 }
 
 void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t count,

@@ -234,7 +234,7 @@ config::Config shrink(const config::Config& config) {
   const std::int64_t tp = c.parallel.tensor;
   m.shorten(std::max<std::int64_t>(2, c.parallel.pipeline * c.parallel.stages_of_rank()));
   if (m.total_layers() != config.model.total_layers()) c.parallel.layers_per_stage.clear();
-  m.for_each_kind([tp](config::LayerConfig& l, const std::string&) {
+  m.for_each_kind([tp](config::LayerConfig& l) {
     l.d_head = std::min<std::int64_t>(l.d_head, 8);
     l.d_ff = std::min(l.d_ff, 12 * tp);
   });

@@ -105,6 +105,69 @@ TEST_P(Generated, EqualsWholeSequences) {
   compare(half + together, length, 1);
 }
 
+// y (B, 2): the id before, and this one, which `last` (B, 1) keeps.
+struct Remember final : graph::Op {
+  enum In { ids, last };
+  enum Out { y };
+  std::string_view kind() const override { return "remember"; }
+  graph::Saved saved() const override { return {}; }
+  void forward(graph::Exec& e) const override {
+    for (std::int64_t b = 0; b < e.in(ids).elements(); ++b) {
+      double &kept = e.in(last).ptr<double>()[b], *const row = e.out(y).ptr<double>() + 2 * b;
+      row[0] = kept;
+      row[1] = kept = e.in(ids).ptr<std::int32_t>()[b];
+    }
+  }
+  void backward(graph::Exec&) const override { FAIL() << "forward only"; }
+};
+
+// A model whose only state is one row for each sequence.
+class Memory final : public nn::Model {
+ public:
+  Memory() : parameters_(comm::Layout(), 0) { parameters_.finish(); }
+  const nn::ParameterSet& parameters() const override { return parameters_; }
+  nn::Recording record_loss(const nn::BatchShape& shape, DType dtype, bool) const override {
+    return {shape, dtype};
+  }
+  nn::Recording record_logits(const nn::BatchShape& shape, DType dtype) const override {
+    return {shape, dtype};
+  }
+  nn::Recording record_encoder(const nn::BatchShape& shape, DType dtype) const override {
+    return {shape, dtype};
+  }
+  nn::Recording record_decode(const nn::BatchShape& shape, DType dtype) const override {
+    nn::Recording rec(shape, dtype);
+    const graph::Value ids = rec.input(Field::ids);
+    const auto states = rec.add_states({{nn::StateSpec::Kind::fixed, 1}});
+    rec.logits = rec.tape->apply(std::make_unique<Remember>(), {ids, states.front()},
+                                 {{{shape.sequences, 2}, dtype, false}});
+    return rec;
+  }
+
+ private:
+  nn::ParameterSet parameters_;
+};
+
+TEST(Generation, MovesFixedStatesWithTheirBeamsAndClearsThem) {
+  const Memory model;
+  double none = 0;
+  inference::Generation g(model, kSite, {model.parameters(), &none, DType::f64},
+                          {.sequences = 4, .length = 1, .capacity = 8, .beams = 4}, 2);
+  const auto before = [&](std::vector<std::int32_t> ids) {
+    g.step(ids);
+    std::vector<double> kept;
+    for (std::size_t b = 0; b < ids.size(); ++b) kept.push_back(g.logits()[2 * b]);
+    return kept;
+  };
+  g.start();
+  EXPECT_EQ(before({1, 2, 3, 4}), (std::vector<double>{0, 0, 0, 0}));
+  EXPECT_EQ(before({5, 6, 7, 8}), (std::vector<double>{1, 2, 3, 4}));
+  g.reorder(std::vector<std::int64_t>{1, 0, 2, 1});
+  EXPECT_EQ(before({9, 9, 9, 9}), (std::vector<double>{6, 5, 7, 6}));
+  g.start();
+  EXPECT_EQ(before({1, 2, 3, 4}), (std::vector<double>{0, 0, 0, 0}));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, Generated,
     testing::Values(
@@ -113,6 +176,8 @@ INSTANTIATE_TEST_SUITE_P(
         "family: decoder, position: rope, norm: rmsnorm, activation: swiglu, n_kv_heads: 1",
         "family: decoder, position: alibi", "family: decoder, position: relative",
         "family: decoder, position: none",
+        "family: decoder, position: rope, layers: [a, b], layer_kinds: {a: {n_kv_heads: 2, rope: "
+        "{theta: 100}}, b: {position: alibi, qk_norm: true, norm: rmsnorm}}",
         "family: encoder_decoder, position: sinusoidal, norm_position: post, activation: relu",
         "family: encoder_decoder, position: relative, n_kv_heads: 2",
         "family: encoder_decoder, position: learned, tie_embeddings: none",

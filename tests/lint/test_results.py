@@ -6,6 +6,7 @@ import json
 import pathlib
 import re
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS, PAGE = ROOT / "docs/results", ROOT / "docs/performance.md"
@@ -96,12 +97,16 @@ def current(records, measurement):
     return [newest[key] for key in sorted(newest)]
 
 
+def bullet(text):
+    return textwrap.fill(f"- {text}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def table(records, names, text):
     """A row for each record, or for each of their figures, or a list."""
     label = lambda r: ", ".join(filter(None, (r["processor"], r["settings"])))
     if names is LIST:
         item = lambda name, figure: ": ".join(filter(None, (name, text(figure))))
-        return "".join(f"- {label(r)}, {r['link']}: {'; '.join(item(*f) for f in r['figures'].items())}.\n" for r in records)
+        return "".join(bullet(f"{label(r)}, {r['link']}: {'; '.join(item(*f) for f in r['figures'].items())}.") for r in records)
     if not text:
         keys = dict.fromkeys(key for figure in records[0]["figures"].values() for key in figure)
         rows = [[f"{label(records[0])}, {records[0]['link']}", *(key.replace("_", " ") for key in keys)]]
@@ -123,7 +128,7 @@ def page(records):
         if found := current(records, measurement):
             text += "".join(f"\n{part}\n" for part in (heading, above) if part) + "\n" + table(found, names, figure)
             if missing := next((r["not_run"] for r in records if r["measurement"] == measurement and "not_run" in r), None):
-                text += "\n### What has not run\n\n" + "".join(f"- {item}\n" for item in missing)
+                text += "\n### What has not run\n\n" + "".join(map(bullet, missing))
     return text
 
 

@@ -1,4 +1,4 @@
-#include "config/reflect.h"
+#include "config/field_reader.h"
 
 #include <algorithm>
 
@@ -12,61 +12,6 @@ bool is_unset(std::uint64_t) { return false; }
 bool is_unset(double x) { return x == 0; }
 bool is_unset(bool) { return false; }
 bool is_unset(const std::string& x) { return x.empty(); }
-
-std::string bounds(const Field& f) {
-  const bool has_low = f.low > -std::numeric_limits<double>::infinity();
-  const bool has_high = f.high < std::numeric_limits<double>::infinity();
-  if (f.low == f.high) return " of " + number_text(f.low);
-  std::string s;
-  if (has_low) s += (f.low_open ? " > " : " >= ") + number_text(f.low);
-  if (has_low && has_high) s += " and";
-  if (has_high) s += (f.high_open ? " < " : " <= ") + number_text(f.high);
-  return s;
-}
-
-std::string printed(std::int64_t x) { return std::to_string(x); }
-std::string printed(std::uint64_t x) { return std::to_string(x); }
-std::string printed(double x) { return number_text(x); }
-
-template <class T>
-bool is_below_high(const Field& f, T x) {
-  const auto value = static_cast<double>(x);
-  return f.high_open ? value < f.high : value <= f.high;
-}
-template <class T>
-bool is_above_low(const Field& f, T x) {
-  const auto value = static_cast<double>(x);
-  return f.low_open ? value > f.low : value >= f.low;
-}
-// Empty where it is in range.
-template <class T>
-std::string range_problem(const Field& f, T x) {
-  if (is_below_high(f, x) && is_above_low(f, x)) return {};
-  return printed(x) + " is out of range; expected " + expected_value(f);
-}
-
-class RangeChecker : public KeyVisitor {
- public:
-  explicit RangeChecker(const RangeReport& report) : report_(report) {}
-  using FieldVisitor::value;
-  void value(const Field& f, std::int64_t& x) override { check(f, x); }
-  void value(const Field& f, std::uint64_t& x) override { check(f, x); }
-  void value(const Field& f, double& x) override { check(f, x); }
-  void value(const Field&, bool&) override {}
-  void value(const Field&, std::string&) override {}
-  void section(const Field& f, const Body& body, bool absent) override {
-    if (!absent) inside(f, body);
-  }
-
- private:
-  template <class T>
-  void check(const Field& f, T x) {
-    if (is_unset(x) && !f.automatic.empty()) return;
-    if (const std::string problem = range_problem(f, x); !problem.empty())
-      report_(key_of(f), problem);
-  }
-  const RangeReport& report_;
-};
 
 std::string_view parent_of(std::string_view dotted) {
   const auto dot = dotted.rfind('.');
@@ -120,30 +65,6 @@ std::string meant_key(std::string_view word, std::string_view section,
   for (const auto& [typed, targets] : hints.keys)
     if (typed.size() > 5) words.push_back(typed);
   return through_alias(nearest(word, words, 2));
-}
-
-void check_ranges(const Describe& fields, const RangeReport& report) {
-  RangeChecker checker(report);
-  fields(checker);
-}
-
-std::string expected_value(const Field& f) {
-  const std::string word = f.automatic.empty() ? "" : std::string(f.automatic) + " or ";
-  switch (f.kind) {
-    case FieldKind::integer:
-    case FieldKind::count:
-    case FieldKind::size:
-      return word + "a whole number" + bounds(f);
-    case FieldKind::real:
-      return word + "a number" + bounds(f);
-    case FieldKind::boolean:
-      return "true or false";
-    case FieldKind::text:
-      return word + "text";
-    case FieldKind::choice:
-      break;
-  }
-  return word + "one of " + join(f.choices);
 }
 
 FieldReader::FieldReader(const YamlNode& root, Diagnostics& out,
@@ -207,7 +128,8 @@ bool FieldReader::read_value(const Field& f, const YamlNode& node, std::uint64_t
   std::string problem;
   const auto whole = read_whole(node, f.kind != FieldKind::integer, problem);
   if (whole && whole->negative && whole->magnitude)
-    problem = "-" + printed(whole->magnitude) + " is out of range; expected " + expected_value(f);
+    problem =
+        "-" + std::to_string(whole->magnitude) + " is out of range; expected " + expected_value(f);
   if (!problem.empty()) return error(f, node, problem), false;
   if (!in_range(f, node, whole->magnitude)) return false;
   x = whole->magnitude;
