@@ -86,7 +86,7 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
   const config::SourceConfig& run = config.data.train;
   if (run.type == c.type)
     c.mask_probability = run.mask_probability, c.mean_span_length = run.mean_span_length;
-  config::fill_derived(c);
+  config::fill_derived(c, config.model);
   c.field = run.field;
   c.documents = run.documents, c.next_sentence = run.next_sentence;
   return c;
@@ -174,7 +174,7 @@ int run(int argc, char** argv) {
   nlohmann::ordered_json results{{"loss", totals.mean()},
                                  {"perplexity", totals.perplexity()},
                                  {"accuracy", totals.accuracy()}};
-  const std::vector<config::HeadConfig> heads = model.config.model.all_heads();
+  const std::vector<config::HeadConfig>& heads = model.config.model.heads;
   for (std::size_t k = 0; k < heads.size() && heads.size() > 1; ++k) {
     results["loss_" + heads[k].name] = totals.mean(k);
     results["accuracy_" + heads[k].name] = totals.accuracy(k);

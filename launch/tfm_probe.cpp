@@ -28,9 +28,11 @@ constexpr const char* kHelp =
   --batch FILE   int64 tensors that the model uses, and no others, named as in transformers:
                  input_ids (B, T), attention_mask, token_type_ids, decoder_input_ids (default: the
                  labels shifted right), decoder_attention_mask, labels (-100: ignored; not shifted
-                 for a decoder), next_sentence_label (B)
-  --out FILE     float32 logits (B, T, V) and, with labels, loss (1), the mean over all labels that
-                 are not ignored; NaN if all are
+                 for a decoder); HEAD_label (B) of a head that classifies sequences, such as
+                 next_sentence_label
+  --out FILE     float32 logits (B, T, V), logits.HEAD (B, classes) and, with labels, loss (1), the
+                 weighted sum of the heads' means over all labels that are not ignored; NaN if all
+                 of a head are
   --gradients    also write grad.NAME for every parameter, with Hugging Face's names and shapes
   --help, --version
 Runs one forward pass (and one backward pass) without dropout, at any layout under mpirun, and on
@@ -38,24 +40,31 @@ GPUs with device=cuda. With parallel.pipeline or parallel.context logits come fr
 own, in which ranks share sequences instead.
 )";
 
+std::int64_t classes_of(const config::HeadConfig& head, const config::ModelConfig& m) {
+  return head.type == "lm" ? m.vocab_size : head.classes;
+}
+std::int64_t rows_of(const config::HeadConfig& head, const ProbeBatch& b) {
+  return head.type == "lm" ? b.shape.length : 1;
+}
+
 // Of the ranks of a mesh without stages and shares of sequences, which are for training alone.
 std::vector<float> logits_of(const nn::Model& model, const comm::RankContext& context,
                              const inference::Weights& weights, const ProbeBatch& b,
-                             std::int64_t vocab_size) {
+                             const config::ModelConfig& config, const config::HeadConfig& head) {
   const comm::Mesh& mesh = context.mesh;
-  const std::int64_t T = b.shape.length;
+  const std::int64_t classes = classes_of(head, config), T = rows_of(head, b);
   nn::BatchShape mine = b.shape;
   mine.sequences = ceil_div(b.shape.sequences, mesh.layout.size(nn::kBatchAxes));
-  inference::Inference inference(model, context, weights, mine, vocab_size);
+  inference::Inference inference(model, context, weights, mine, classes, head.name);
   data::DataLoader loader(b, {data::DataLoader::rank_shape(inference.recording(), mine.sequences)},
                           data::LoaderOptions::of(mesh, 1));
   const Batch& batch = loader.load(0);
   inference.run(batch.fields);
-  std::vector<float> all(static_cast<std::size_t>(b.shape.sequences * T * vocab_size));
+  std::vector<float> all(static_cast<std::size_t>(b.shape.sequences * T * classes));
   for (std::int64_t r = 0; r < mine.sequences * T; ++r) {
     const auto row = inference.row(r);  // collective over the tensor group
     if (r < batch.sequences * T)
-      std::copy(row.begin(), row.end(), all.begin() + (batch.first * T + r) * vocab_size);
+      std::copy(row.begin(), row.end(), all.begin() + (batch.first * T + r) * classes);
   }
   mesh.group(nn::kBatchAxes)
       .all_reduce({all.data(), DType::f32, {static_cast<std::int64_t>(all.size())}});
@@ -142,12 +151,28 @@ config::Config resolved(config::Config c, const ProbeBatch& batch, int ranks) {
   return c;
 }
 
-std::vector<float> logits_without_stages(const std::string& dir, config::Config c,
-                                         const ProbeBatch& batch, launch::Launch& launch) {
+// Of every head.
+std::vector<Output> logits_of(const nn::Model& model, const comm::RankContext& context,
+                              const inference::Weights& weights, const ProbeBatch& b,
+                              const config::ModelConfig& m) {
+  std::vector<Output> all;
+  for (const config::HeadConfig& head : m.heads) {
+    const bool is_lm = head.type == "lm";
+    Output& o = all.emplace_back();
+    o.name = is_lm ? "logits" : "logits." + head.name;
+    o.shape = {b.shape.sequences, classes_of(head, m)};
+    if (is_lm) o.shape.insert(o.shape.begin() + 1, b.shape.length);
+    o.data = logits_of(model, context, weights, b, m, head);
+  }
+  return all;
+}
+
+std::vector<Output> logits_without_stages(const std::string& dir, config::Config c,
+                                          const ProbeBatch& batch, launch::Launch& launch) {
   c.parallel = {.tensor = c.parallel.tensor, .backend = c.parallel.backend};
   c = resolved(c, batch, launch.ranks);
   const inference::LoadedModel m = inference::load_model(dir, c, launch.rank_context(c));
-  return logits_of(*m.model, m.rank_context, m.weights(), batch, c.model.vocab_size);
+  return logits_of(*m.model, m.rank_context, m.weights(), batch, c.model);
 }
 
 int run(int argc, char** argv) {
@@ -181,10 +206,8 @@ int run(int argc, char** argv) {
   const config::Config read = config;
   config = resolved(config, batch, launch.ranks);
   std::vector<Output> out;
-  out.push_back(
-      {"logits", {given.shape.sequences, given.shape.length, config.model.vocab_size}, {}});
   const bool in_parts = config.parallel.pipeline * config.parallel.context > 1;
-  if (in_parts) out[0].data = logits_without_stages(dir, read, given, launch);
+  if (in_parts) out = logits_without_stages(dir, read, given, launch);
 
   const comm::Mesh mesh = launch.mesh(config::layout_of(config));
   nn::BatchShape mine = batch.shape;
@@ -196,9 +219,8 @@ int run(int argc, char** argv) {
   engine.set_weights(
       inference::open_initial_weights(dir, config.model, engine.model().parameters()).read);
   if (!in_parts)
-    out[0].data = logits_of(engine.model(), engine.rank_context(),
-                            {engine.model().parameters(), engine.flat().parameters}, batch,
-                            config.model.vocab_size);
+    out = logits_of(engine.model(), engine.rank_context(),
+                    {engine.model().parameters(), engine.flat().parameters}, batch, config.model);
   if (batch.labelled) {
     data::DataLoader loader = engine.training_loader(batch);
     const train::StepResult r = engine.compute_gradients(1, loader.load(0));
@@ -206,7 +228,7 @@ int run(int argc, char** argv) {
     if (args.has("--gradients")) add_gradients(engine, out);
   } else if (args.has("--gradients")) {
     throw Error(ExitCode::input,
-                args.get("--batch") + ": tensor 'labels' is missing; --gradients needs a loss");
+                args.get("--batch") + ": there are no labels; --gradients needs a loss");
   }
   if (mesh.rank() != 0) return 0;
   std::vector<io::TensorEntry> entries;

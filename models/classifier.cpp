@@ -1,6 +1,6 @@
-// The class of a sequence: a summary of its hidden states; for encoders a dense layer and tanh, as
-// BERT's pooler (Devlin et al. 2019); then one logit for each class. BERT's next-sentence
-// prediction is one.
+// The class of a sequence: a summary of its hidden states; for an encoder's first one a dense layer
+// and tanh, as BERT's pooler (Devlin et al. 2019); then one logit for each class. BERT's
+// next-sentence prediction is one.
 #include <optional>
 
 #include "models/head.h"
@@ -15,11 +15,8 @@ class Classifier final : public Head {
     nn::Context& c = s.context;
     // Inside the tensor-parallel region: each tensor rank has a part of the classes, hence a term
     // of the gradient of all before them.
-    if (m.family == config::Family::encoder)
-      pooler_.emplace(c,
-                      std::vector<nn::PartSpec>{
-                          {head_.next_sentence() ? "pooler" : head_.name + ".pooler", m.d_model}},
-                      m.d_model,
+    if (m.family == config::Family::encoder && head_.pool == config::Pool::first)
+      pooler_.emplace(c, std::vector<nn::PartSpec>{{"pooler", m.d_model}}, m.d_model,
                       nn::Linear::Options{.std = c.init_std, .partial = true, .hidden = false});
     classes_.emplace(c, head_.name + ".weight", head_.classes, m.d_model, c.init_std);
     bias_ = c.parameters.add({.parts = {{head_.name + ".bias", head_.classes}},
@@ -52,8 +49,13 @@ class Classifier final : public Head {
   // (B, C), inside the tensor-parallel region.
   graph::Value summary(nn::Recording& rec, graph::Value x) const {
     graph::Recorder& r = *rec.tape;
+    using enum kernels::Pool;
+    const kernels::Pool kind = head_.pool == config::Pool::mean   ? mean
+                               : head_.pool == config::Pool::last ? last
+                                                                  : first;
+    const graph::Value mask = kind == first ? graph::Value{} : rec.input(Field::mask);
     const graph::Value pooled =
-        ops::first_rows(r, nn::enter_tp_region(r, context_, x), rec.shape.rows());
+        ops::pool(r, nn::enter_tp_region(r, context_, x), kind, rec.shape.rows(), mask);
     return pooler_ ? ops::activation(r, (*pooler_)(r, pooled), kernels::Activation::tanh, false)
                    : pooled;
   }

@@ -1,5 +1,7 @@
 #include "models/transformer.h"
 
+#include <algorithm>
+
 namespace tfm::models {
 
 Transformer::Transformer(const config::Config& config, const comm::Mesh& mesh)
@@ -22,18 +24,27 @@ nn::Recording Transformer::record_loss(const nn::BatchShape& shape, DType dtype,
   return rec;
 }
 
-nn::Recording Transformer::record_logits(const nn::BatchShape& shape, DType dtype) const {
+nn::Recording Transformer::record_logits(const nn::BatchShape& shape, DType dtype,
+                                         std::string_view head) const {
   nn::Recording rec(shape, dtype);
   Relay relay(rec, stages_, context_, config_.model.d_model);
   const graph::Value x = hidden(rec, relay, false);
-  if (relay.here()) rec.logits = token_logits(rec, x);
+  if (!relay.here()) return rec;
+  if (head.empty()) {
+    rec.logits = token_logits(rec, x);
+    return rec;
+  }
+  const auto& all = config_.model.heads;
+  const auto found = std::ranges::find(all, head, &config::HeadConfig::name);
+  TFM_CHECK(found != all.end(), "no head '" + std::string(head) + "'");
+  rec.logits = heads_[static_cast<std::size_t>(found - all.begin())]->logits(rec, x);
   return rec;
 }
 
 void Transformer::add_heads(const Vocabulary& tied) {
   const config::ModelConfig& m = config_.model;
   parameters_.begin_stage(stages_.last_rank());
-  for (const config::HeadConfig& head : m.all_heads()) {
+  for (const config::HeadConfig& head : m.heads) {
     const bool is_lm = head.type == "lm";
     if (is_lm && m.tied_head()) tied.use_at(context_, stages_.last_rank());
     heads_.push_back(heads().at(head.type)(

@@ -12,7 +12,8 @@ class Transformer : public nn::Model {
   Transformer& operator=(const Transformer&) = delete;
   const nn::ParameterSet& parameters() const override { return parameters_; }
   nn::Recording record_loss(const nn::BatchShape& shape, DType dtype, bool training) const override;
-  nn::Recording record_logits(const nn::BatchShape& shape, DType dtype) const override;
+  nn::Recording record_logits(const nn::BatchShape& shape, DType dtype,
+                              std::string_view head) const override;
   nn::Recording record_decode(const nn::BatchShape&, DType) const override {
     internal_error("an encoder cannot generate text");
   }

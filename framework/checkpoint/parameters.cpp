@@ -23,9 +23,10 @@ void check_shape(const CheckpointReader& reader, const std::string& path, const 
 }
 
 nn::WeightSource weights_of(const CheckpointReader& reader, const std::string& path,
-                            const nn::ParameterSet& parameters, const std::string& prefix) {
+                            const nn::ParameterSet& parameters, const std::string& prefix,
+                            const std::function<bool(const std::string& part)>& lacks) {
   for (const nn::PartSlice& p : parameters.slices())
-    check_shape(reader, path, prefix + p.name, p.full);
+    if (!lacks || !lacks(p.name)) check_shape(reader, path, prefix + p.name, p.full);
   return
       [&reader, prefix](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
         if (count > 0)

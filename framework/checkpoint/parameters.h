@@ -7,10 +7,11 @@ namespace tfm::checkpoint {
 
 // The weights of `parameters`, read on demand from `reader`, which must outlive the result.
 // Error(input) if the checkpoint lacks any of them. `prefix`: "model/" for the weights, "ema/" for
-// their average.
+// their average. Parts for which `lacks` is true are not asked for.
 nn::WeightSource weights_of(const CheckpointReader& reader, const std::string& path,
                             const nn::ParameterSet& parameters,
-                            const std::string& prefix = "model/");
+                            const std::string& prefix = "model/",
+                            const std::function<bool(const std::string& part)>& lacks = {});
 // Whether no run has written it and there is no optimizer's state in it, as tfm-convert import
 // leaves it.
 bool is_import(const CheckpointReader& reader);

@@ -61,7 +61,7 @@ Config with_overrides(const Config& config, const std::vector<std::string>& over
 bool is_consistent(const Config& config);
 
 // Fills the probability and the length of spans that `source` needs and does not give.
-void fill_derived(SourceConfig& source);
+void fill_derived(SourceConfig& source, const ModelConfig& model);
 // Resolves what depends on the number of ranks: fills parallel.data and the micro-batch size, and
 // checks every divisibility. What depends on a device's memory is resolved as if that were large:
 // recompute auto becomes none (plan/choose.h asks a device). Error(usage) lists every problem with

@@ -176,6 +176,7 @@ bool FieldReader::read_value(const Field& f, const YamlNode& node, bool& x) {
 
 bool FieldReader::read_value(const Field& f, const YamlNode& node, std::string& x) {
   const std::string expected = "; expected " + expected_value(f);
+  if (node.kind == Kind::null && f.automatic == "none") return x.clear(), true;
   if (node.kind != Kind::scalar) return error(f, node, "found " + describe(node) + expected), false;
   if (!f.automatic.empty() && (node.text.empty() || node.text == f.automatic))
     return x.clear(), true;

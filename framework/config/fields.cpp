@@ -7,6 +7,35 @@ namespace tfm::config {
 
 using namespace field;
 
+std::string flow_list(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + quote_yaml(name);
+  return all.empty() ? "auto" : "[" + all + "]";
+}
+
+void describe_names(std::vector<std::string>& names, const Field& item, std::string_view expected,
+                    FieldVisitor& v) {
+  const Field f = with_word(item, "auto");
+  v.special(f, {.type = "a list of names, or `auto`",
+                .read =
+                    [&names, f, item, expected](FieldReader& reader, const YamlNode& node) {
+                      names.clear();
+                      if (node.kind == YamlNode::Kind::scalar && node.text == f.automatic) return;
+                      if (node.kind != YamlNode::Kind::sequence || node.items.empty())
+                        return reader.error(
+                            f, node,
+                            "found " + describe(node) + "; expected " + std::string(expected));
+                      for (const YamlNode& n : node.items)
+                        if (std::string name; reader.read_value(item, n, name))
+                          names.push_back(name);
+                    },
+                .flow = [&names] { return flow_list(names); },
+                .item = item,
+                .single = false,
+                .least = 1,
+                .most = kAnyNumber});
+}
+
 void describe_config(Config& c, FieldVisitor& v) {
   Field model = required(section("model", "'family' and the model's sizes, or a 'preset'"));
   model.instead = {"preset", "init"};

@@ -12,6 +12,10 @@ void describe_config(Config& config, FieldVisitor& visitor);
 void describe(ModelConfig& model, FieldVisitor& visitor);
 // The keys of the model that concern one layer, and the kinds of layers.
 void describe_layers(ModelConfig& model, FieldVisitor& visitor);
+// A list of names; empty: auto. `expected`: "a list of names, such as [a, b], or auto".
+void describe_names(std::vector<std::string>& names, const Field& field, std::string_view expected,
+                    FieldVisitor& visitor);
+std::string flow_list(const std::vector<std::string>& names);
 void check_layer_ranges(LayerConfig layer, const RangeReport& report);
 void describe(ParallelConfig& parallel, FieldVisitor& visitor);
 void describe(TrainConfig& train, FieldVisitor& visitor);

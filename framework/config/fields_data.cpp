@@ -76,11 +76,13 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
 void describe(SourceConfig& s, FieldVisitor& v) {
   std::vector<std::string_view> types;
   for (const SourceType& t : source_types()) types.push_back(t.name);
-  v.value(required(choice("type", types,
-                          "tokens: token files (llm.c, Megatron); text: text, tokenized on the "
-                          "fly; pairs: parallel text; mlm: masked language modeling on token files "
-                          "or text; span_corruption: T5's objective on token files or text")),
-          s.type);
+  v.value(
+      required(choice("type", types,
+                      "tokens: token files (llm.c, Megatron); text: text, tokenized on the "
+                      "fly; pairs: parallel text; mlm: masked language modeling on token files "
+                      "or text; span_corruption: T5's objective on token files or text; labelled: "
+                      "texts with a class, which a head of type classify learns")),
+      s.type);
   v.value(with_word(text("source", "pairs: text file with one source sentence per line"), "none"),
           s.source);
   v.value(with_word(text("target", "pairs: text file with one target sentence per line"), "none"),
@@ -88,7 +90,8 @@ void describe(SourceConfig& s, FieldVisitor& v) {
   describe_paths(s, v);
   Field masked =
       fraction("mask_probability",
-               "mlm, span_corruption: fraction of the tokens that are masked; auto: 0.15");
+               "mlm, span_corruption, and labelled for the head lm of an encoder: fraction of the "
+               "tokens that are masked; auto: 0.15");
   masked.low_open = true;
   v.value(with_word(masked, "auto"), s.mask_probability);
   v.value(with_word(real("mean_span_length", 1,
@@ -114,6 +117,16 @@ void describe(SourceConfig& s, FieldVisitor& v) {
            "time, B is taken from another sample, which `model.next_sentence` learns to detect"),
       s.next_sentence);
   v.value(text("field", "field of a `.jsonl` line that holds the text"), s.field);
+  v.value(text("text",
+               "labelled: the column of the text, by the header of a file with tabs between "
+               "columns, or a field of `.jsonl` lines"),
+          s.text);
+  v.value(with_word(text("text_pair", "labelled: the column of a second text"), "none"),
+          s.text_pair);
+  v.value(text("label",
+               "labelled: the column of the class: one of the head's `labels`, or a "
+               "number from 0"),
+          s.label);
 }
 
 }  // namespace

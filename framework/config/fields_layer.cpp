@@ -215,31 +215,9 @@ void read_kinds(ModelConfig& m, const Field& f, FieldReader& reader, const YamlN
 
 void describe_pattern(std::vector<std::string>& pattern, std::string_view name,
                       std::string_view help, FieldVisitor& v) {
-  const Field item = text(name, help), f = with_word(item, "auto");
-  const auto read = [&pattern, f, item](FieldReader& reader, const YamlNode& node) {
-    pattern.clear();
-    if (node.kind == YamlNode::Kind::scalar && node.text == f.automatic) return;
-    if (node.kind != YamlNode::Kind::sequence || node.items.empty())
-      return reader.error(f, node,
-                          "found " + describe(node) +
-                              "; expected a list of names of model.layer_kinds, such as [local, "
-                              "local, global], or auto");
-    for (const YamlNode& n : node.items)
-      if (std::string kind; reader.read_value(item, n, kind)) pattern.push_back(kind);
-  };
-  v.special(f, {.type = "a list of names of `layer_kinds`, or `auto`",
-                .read = read,
-                .flow =
-                    [&pattern] {
-                      std::string all;
-                      for (const std::string& kind : pattern)
-                        all += (all.empty() ? "" : ", ") + quote_yaml(kind);
-                      return all.empty() ? "auto" : "[" + all + "]";
-                    },
-                .item = item,
-                .single = false,
-                .least = 1,
-                .most = kAnyNumber});
+  describe_names(pattern, text(name, help),
+                 "a list of names of model.layer_kinds, such as [local, local, global], or auto",
+                 v);
 }
 
 // `layer` with those of its values that are as in `before` replaced by those of `now`.

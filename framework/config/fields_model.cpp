@@ -79,10 +79,6 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
                "encoder: apply a dense layer, the activation and a norm before the output layer, "
                "as in BERT's masked LM head"),
           m.head_transform);
-  v.value(flag("next_sentence",
-               "encoder: add BERT's next-sentence prediction head, which "
-               "`data.train.next_sentence` trains"),
-          m.next_sentence);
   v.value(
       with_word(option("head_bias",
                        "add a bias to the output layer; auto: as `bias` unless the layer is tied; "
@@ -104,7 +100,10 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
 }
 
 void describe(HeadConfig& h, FieldVisitor& v) {
-  v.value(required(choice("type", head_types(), "lm: the token of each position")), h.type);
+  v.value(required(choice("type", head_types(),
+                          "lm: the token of each position; classify: the class of a sequence, "
+                          "which data of type labelled trains")),
+          h.type);
   v.value(with_word(text("name", "name of its metrics; auto: its type"), "auto"), h.name);
   v.value(Field{.name = "weight",
                 .help = "weight of its term of the loss",
@@ -112,23 +111,42 @@ void describe(HeadConfig& h, FieldVisitor& v) {
                 .low = 0,
                 .low_open = true},
           h.weight);
+  v.value(with_word(number("classes", 2, "classify: number of classes; auto: that of `labels`"),
+                    "auto"),
+          h.classes);
+  describe_names(h.labels,
+                 text("labels",
+                      "classify: the names of the classes in the data, in the order of their "
+                      "numbers; auto: the data has numbers from 0"),
+                 "a list of names, such as [negative, positive], or auto", v);
+  v.value(option("pool",
+                 "classify: the hidden state that stands for a sequence: of its first token, the "
+                 "mean, or of its last token; auto: first for an encoder, else last"),
+          h.pool);
 }
 
 std::string flow_of(const HeadConfig& h) {
-  return "{type: " + h.type + ", name: " + quote_yaml(h.name) +
-         (h.weight == 1 ? "" : ", weight: " + number_text(h.weight)) + "}";
+  std::string text = "{type: " + h.type + ", name: " + quote_yaml(h.name);
+  if (h.weight != 1) text += ", weight: " + number_text(h.weight);
+  if (h.classes > 0) text += ", classes: " + std::to_string(h.classes);
+  if (!h.labels.empty()) text += ", labels: " + flow_list(h.labels);
+  if (h.pool != Pool::automatic) text += ", pool: " + word(h.pool);
+  return text + "}";
 }
 
-void describe_heads(std::vector<HeadConfig>& heads, FieldVisitor& v) {
+// The head of key `next_sentence` is kept, the last one.
+void describe_heads(ModelConfig& m, FieldVisitor& v) {
+  std::vector<HeadConfig>& heads = m.heads;
   const Field f =
       text("heads", "what the model predicts: a list of heads, each with a term of the loss");
   v.special(f, {.type = "a list of heads",
                 .read =
-                    [&heads, f](FieldReader& reader, const YamlNode& node) {
+                    [&m, &heads, f](FieldReader& reader, const YamlNode& node) {
                       if (node.kind != YamlNode::Kind::sequence)
                         return reader.error(f, node,
                                             "found " + describe(node) +
                                                 "; expected a list of heads, such as [{type: lm}]");
+                      const bool next_sentence = m.next_sentence();
                       heads.clear();
                       for (const YamlNode& n : node.items) {
                         reader.mark_item(f, heads.size(), n.at);
@@ -141,13 +159,19 @@ void describe_heads(std::vector<HeadConfig>& heads, FieldVisitor& v) {
                         HeadConfig& h = heads.emplace_back();
                         h.type.clear();
                         reader.read_section(n, "heads", [&h](FieldVisitor& s) { describe(h, s); });
+                        if (h.name == kNextSentence)
+                          reader.error(f, n,
+                                       "the head " + quoted(h.name) +
+                                           " has a key of its own; expected another name, or "
+                                           "model.next_sentence true instead of it");
                       }
+                      m.set_next_sentence(next_sentence);
                     },
                 .flow =
                     [&heads] {
                       std::string all;
                       for (const HeadConfig& h : heads)
-                        all += (all.empty() ? "" : ", ") + flow_of(h);
+                        if (h.name != kNextSentence) all += (all.empty() ? "" : ", ") + flow_of(h);
                       return "[" + all + "]";
                     },
                 .item = f,
@@ -159,6 +183,12 @@ void describe_heads(std::vector<HeadConfig>& heads, FieldVisitor& v) {
                       HeadConfig any;
                       describe(any, inner);
                     }});
+  bool next_sentence = m.next_sentence();
+  v.value(flag(kNextSentence,
+               "encoder: add BERT's next-sentence prediction head, which "
+               "`data.train.next_sentence` trains"),
+          next_sentence);
+  if (next_sentence != m.next_sentence()) m.set_next_sentence(next_sentence);
 }
 
 }  // namespace
@@ -184,7 +214,7 @@ void describe(ModelConfig& m, FieldVisitor& v) {
   describe_layers(m, v);
   describe_positions(m, v);
   describe_embeddings_and_head(m, v);
-  describe_heads(m.heads, v);
+  describe_heads(m, v);
 }
 
 }  // namespace tfm::config

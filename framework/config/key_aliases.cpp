@@ -56,6 +56,7 @@ constexpr AliasRow kAliases[] = {
     {"model.qkv_bias", "add_qkv_bias attention_qkv_bias"},
     {"model.qk_norm", "use_qk_norm qk_layernorm qk_layer_norm query_key_norm"},
     {"model.tie_embeddings", "tie_word_embeddings weight_tying tied_embeddings share_embeddings"},
+    {"model.heads", "num_labels num_classes classifier classes head"},
     {"model.family", "model_type architecture arch"},
     {"model.preset", "name model_name size"},
     {"model.dropout",
@@ -142,8 +143,6 @@ constexpr MissingRow kMissing[] = {
     {"mixture of experts",
      "experts moe num_experts n_experts num_local_experts expert expert_parallel ep "
      "expert_model_parallel_size expert_parallel_size"},
-    {"a head besides the language model's",
-     "classifier num_labels num_classes classes model.heads.type=classify"},
     {"training on chats", "chat chats chat_template messages"},
     {"fp8", "fp8 float8 precision=fp8 precision=float8 precision=fp8_e4m3"},
     {"quantized training", "quantization quantize precision=int8 precision=fp4 precision=nvfp4"},

@@ -7,7 +7,7 @@
 namespace tfm::config {
 
 std::vector<std::string_view>& head_types() {
-  static std::vector<std::string_view> all{"lm"};
+  static std::vector<std::string_view> all{"lm", "classify"};
   return all;
 }
 
@@ -55,10 +55,25 @@ void ModelConfig::set_dropout(const DropoutConfig& everywhere) {
   for_each_kind([&](LayerConfig& l) { l.dropout = everywhere; });
 }
 
-std::vector<HeadConfig> ModelConfig::all_heads() const {
-  std::vector<HeadConfig> all = heads;
-  if (next_sentence) all.push_back({.type = "classify", .name = "next_sentence", .classes = 2});
-  return all;
+const HeadConfig* ModelConfig::head(std::string_view name) const {
+  const auto found = std::ranges::find(heads, name, &HeadConfig::name);
+  return found == heads.end() ? nullptr : &*found;
+}
+
+const HeadConfig* ModelConfig::head_of_type(std::string_view type) const {
+  const auto found = std::ranges::find_if(
+      heads, [&](const HeadConfig& h) { return h.type == type && h.name != kNextSentence; });
+  return found == heads.end() ? nullptr : &*found;
+}
+
+void ModelConfig::set_next_sentence(bool on) {
+  std::erase_if(heads, [](const HeadConfig& h) { return h.name == kNextSentence; });
+  if (on)
+    heads.push_back({.type = "classify",
+                     .name = std::string(kNextSentence),
+                     .classes = 2,
+                     .labels = {},
+                     .pool = Pool::first});
 }
 
 void ModelConfig::keep_layers(std::size_t stack, const std::vector<std::size_t>& kept) {

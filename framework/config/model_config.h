@@ -59,13 +59,17 @@ struct LayerConfig {
 };
 // What a model predicts.
 struct HeadConfig {
-  std::string type = "lm";   // lm: the token of each position; classify: the class of a sequence
-  std::string name;          // filled with the type
-  double weight = 1;         // of its term of the loss
-  std::int64_t classes = 0;  // classify
-  bool next_sentence() const { return name == "next_sentence"; }
+  std::string type = "lm";  // lm: the token of each position; classify: the class of a sequence
+  std::string name;         // filled with the type
+  double weight = 1;        // of its term of the loss
+  // Of type classify:
+  std::int64_t classes = 0;         // filled with the number of labels
+  std::vector<std::string> labels;  // names of the classes in data; empty: their numbers
+  Pool pool = Pool::automatic;
   bool operator==(const HeadConfig&) const = default;
 };
+// Name of the head of type classify that key `next_sentence` adds: the second objective of BERT.
+inline constexpr std::string_view kNextSentence = "next_sentence";
 // The types of heads, and a place for more (models/head.h).
 std::vector<std::string_view>& head_types();
 struct LayerKind {
@@ -96,7 +100,6 @@ struct ModelConfig : LayerConfig {
   std::int64_t padding_idx = -1;
   std::int64_t type_vocab_size = 0;  // encoder: number of segment types; 0: no table
   bool head_transform = false;       // encoder: dense, activation and norm before the head
-  bool next_sentence = false;        // encoder: the second objective of BERT
   std::vector<HeadConfig> heads{{}};
   HeadBias head_bias = HeadBias::automatic;  // automatic: as bias unless the head is tied
   bool scale_logits = false;
@@ -108,8 +111,11 @@ struct ModelConfig : LayerConfig {
   std::int64_t total_layers() const {
     return translates() ? n_encoder_layers + n_decoder_layers : n_layers;
   }
-  // `heads`, and that of `next_sentence`.
-  std::vector<HeadConfig> all_heads() const;
+  // Null: there is none of this name, or of this type besides that of `next_sentence`.
+  const HeadConfig* head(std::string_view name) const;
+  const HeadConfig* head_of_type(std::string_view type) const;
+  bool next_sentence() const { return head(kNextSentence) != nullptr; }
+  void set_next_sentence(bool on);
   bool tied_head() const {
     using enum TieEmbeddings;
     return tie_embeddings == yes || tie_embeddings == all || tie_embeddings == decoder;

@@ -21,6 +21,9 @@ enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, swiglu, gegl
 enum class TieEmbeddings : std::uint8_t { yes, no, all, inputs, decoder, none };
 enum class Switch : std::uint8_t { automatic, yes, no };
 enum class HeadBias : std::uint8_t { automatic, yes, no, frozen };
+// Which hidden states are the summary of a sequence. automatic: the first one of an encoder, else
+// the last.
+enum class Pool : std::uint8_t { automatic, first, mean, last };
 enum class Precision : std::uint8_t { fp32, bf16, fp16 };
 enum class Recompute : std::uint8_t { none, selective, full, automatic };
 enum class CudaGraphs : std::uint8_t { automatic, on, off };
@@ -48,6 +51,7 @@ constexpr Words<6> words(Position) {
 }
 constexpr Words<2> words(Sinusoid) { return {"interleaved", "halves"}; }
 constexpr Words<2> words(Norm) { return {"layernorm", "rmsnorm"}; }
+constexpr Words<4> words(Pool) { return {"auto", "first", "mean", "last"}; }
 constexpr Words<2> words(NormPosition) { return {"pre", "post"}; }
 constexpr Words<6> words(Activation) {
   return {"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"};

@@ -107,13 +107,15 @@ struct SourceConfig {
   std::vector<SourcePath> paths;
   bool weighted = false;        // several paths, of which one at least has a weight written
   std::string source, target;   // pairs: two files instead of `paths`
-  double mask_probability = 0;  // mlm and span_corruption; 0: until fill_derived()
+  double mask_probability = 0;  // mlm, span_corruption, labelled; 0: until fill_derived()
   double mean_span_length = 0;  // span_corruption; likewise
   bool shuffle = false;
   Documents documents = Documents::joined;
   std::int64_t document_end = -1;  // -1: the tokenizer's
   bool next_sentence = false;      // mlm: pairs of sentences
   std::string field = "text";      // of .jsonl lines
+  // labelled: names of columns; `text_pair` may be empty.
+  std::string text = "text", text_pair, label = "label";
   const SourceType& kind() const { return source_type(type); }
   bool operator==(const SourceConfig&) const = default;
 };

@@ -29,6 +29,13 @@ std::vector<SourceType>& source_types() {
        .mask_probability = 0.15,
        .mean_span_length = 3,
        .own_lengths = true},
+      {.name = "labelled",
+       .families = {encoder, decoder, encoder_decoder},
+       .files = Files::text,
+       .documents = false,
+       .mask_probability = 0.15,
+       .labelled = true,
+       .any_file_weights = false},
   };
   return all;
 }
@@ -36,7 +43,8 @@ std::vector<SourceType>& source_types() {
 const std::string& first_type(Family family, SourceType::Files files) {
   using enum SourceType::Files;
   const auto found = std::ranges::find_if(source_types(), [&](const SourceType& t) {
-    return t.trains(family) && (files == any || t.files == any || (t.files == files && !t.pairs));
+    return t.trains(family) &&
+           (files == any || t.files == any || (t.files == files && !t.pairs && !t.labelled));
   });
   TFM_CHECK(found != source_types().end(), "no data trains this family");
   return found->name;

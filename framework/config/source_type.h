@@ -13,15 +13,18 @@ struct SourceType {
   std::string name;
   std::vector<Family> families = {};
   enum class Files : std::uint8_t { any, tokens, text } files = Files::any;
-  bool pairs = false;            // two texts: keys `source` and `target`, or files with both
-  bool documents = true;         // key `documents`
-  double mask_probability = 0;   // default of the key; 0: the key does not concern it
-  double mean_span_length = 0;   // likewise
-  bool next_sentence = false;    // key `next_sentence`
+  bool pairs = false;           // two texts: keys `source` and `target`, or files with both
+  bool documents = true;        // key `documents`
+  double mask_probability = 0;  // default of the key; 0: the key does not concern it
+  double mean_span_length = 0;  // likewise
+  bool next_sentence = false;   // key `next_sentence`
+  // Rows of named columns, one of which is the class of the row's text: keys `text`, `text_pair`
+  // and `label`.
+  bool labelled = false;
   bool own_lengths = false;      // the lengths of targets follow from other keys than train.seq_len
   bool any_file_weights = true;  // files may have weights
   bool trains(Family family) const;
-  bool plain_text() const { return files == Files::text && !pairs; }
+  bool plain_text() const { return files == Files::text && !pairs && !labelled; }
 };
 
 // All types, and a place for more: a program may add its own before it reads a configuration.

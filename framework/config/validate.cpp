@@ -10,6 +10,11 @@
 namespace tfm::config {
 namespace {
 
+// Whether tokens of labelled text are masked.
+bool masks_labelled_text(const ModelConfig& m) {
+  return m.family == Family::encoder && m.head_of_type("lm");
+}
+
 // A data source and the model's family.
 void check_source(const Config& c, const SourceConfig& s, const std::string& section,
                   const Report& report) {
@@ -32,6 +37,17 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
        types_where([](const auto& t) { return t.pairs; }));
   only(s.mask_probability > 0, type.mask_probability > 0, section + ".mask_probability",
        types_where([](const auto& t) { return t.mask_probability > 0; }));
+  only(s.mask_probability > 0 && type.labelled, masks_labelled_text(m),
+       section + ".mask_probability", "an encoder that has a head of type lm");
+  const std::string labelled = types_where([](const auto& t) { return t.labelled; });
+  const SourceConfig usual;
+  only(s.text != usual.text, type.labelled, section + ".text", labelled);
+  only(!s.text_pair.empty(), type.labelled, section + ".text_pair", labelled);
+  only(s.label != usual.label, type.labelled, section + ".label", labelled);
+  only(type.labelled, m.head_of_type("classify"), section + ".type",
+       "a head of type classify, such as model.heads [{type: classify, classes: 2}]");
+  only(!s.text_pair.empty() && type.labelled, m.type_vocab_size != 1, section + ".text_pair",
+       "model.type_vocab_size 0 (none) or 2");
   only(s.documents == Documents::separate, type.documents, section + ".documents",
        types_where([](const auto& t) { return t.documents; }));
   only(s.document_end >= 0, s.documents == Documents::separate, section + ".document_end",
@@ -43,7 +59,7 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
            "");
   only(s.next_sentence, type.next_sentence, section + ".next_sentence",
        types_where([](const auto& t) { return t.next_sentence; }));
-  only(s.next_sentence && type.next_sentence, m.next_sentence, section + ".next_sentence",
+  only(s.next_sentence && type.next_sentence, m.next_sentence(), section + ".next_sentence",
        "model.next_sentence true");
   only(s.next_sentence, s.documents == Documents::joined, section + ".next_sentence",
        "documents joined");
@@ -64,9 +80,17 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
 
 void check_sources(const Config& c, const Report& report) {
   const ModelConfig& m = c.model;
+  if (const HeadConfig* head = m.head_of_type("classify"); head && !c.data.train.kind().labelled)
+    report({"model.heads", "data.train.type"},
+           "the head " + quoted(head->name) +
+               " needs the class of each text, which data.train.type " + c.data.train.type +
+               " does not have; expected " + types_where([](const auto& t) { return t.labelled; }),
+           "");
   check_source(c, c.data.train, "data.train", report);
   if (c.data.validation) check_source(c, *c.data.validation, "data.validation", report);
-  if (c.data.validation && m.translates() && c.data.validation->type != c.data.train.type)
+  const bool one_type = m.translates() || c.data.train.kind().labelled ||
+                        (c.data.validation && c.data.validation->kind().labelled);
+  if (c.data.validation && one_type && c.data.validation->type != c.data.train.type)
     report({"data.validation.type", "data.train.type"},
            "data.validation.type " + c.data.validation->type + " differs from data.train.type " +
                c.data.train.type + "; expected the same objective",
@@ -260,7 +284,9 @@ void check_data(const Config& c, const Report& report) {
                ", the number of rows of the learned position table; expected seq_len <= " +
                std::to_string(m.max_seq_len),
            "");
-  const auto reads_text = [&](const SourceConfig& s) { return s.kind().plain_text(); };
+  const auto reads_text = [&](const SourceConfig& s) {
+    return s.kind().plain_text() || s.kind().labelled;
+  };
   const bool tokenizes =
       reads_text(c.data.train) || (c.data.validation && reads_text(*c.data.validation));
   if (tokenizes && c.data.tokenizer_or_bytes() == "bytes" && m.vocab_size < 256)
@@ -283,15 +309,16 @@ void check_data(const Config& c, const Report& report) {
 
 }  // namespace
 
-void fill_derived(SourceConfig& s) {
-  if (s.mask_probability == 0) s.mask_probability = s.kind().mask_probability;
+void fill_derived(SourceConfig& s, const ModelConfig& m) {
+  if (s.mask_probability == 0 && (!s.kind().labelled || masks_labelled_text(m)))
+    s.mask_probability = s.kind().mask_probability;
   if (s.mean_span_length == 0) s.mean_span_length = s.kind().mean_span_length;
 }
 
 void fill_derived(Config& c) {
   fill_derived(c.model, c.train.seq_len);
-  fill_derived(c.data.train);
-  if (c.data.validation) fill_derived(*c.data.validation);
+  fill_derived(c.data.train, c.model);
+  if (c.data.validation) fill_derived(*c.data.validation, c.model);
   if (c.eval.stop && !c.eval.has(c.eval.stop->metric))
     c.eval.metrics.push_back(c.eval.stop->metric);
 }

@@ -93,8 +93,18 @@ void check_heads_of_model(const ModelConfig& m, const Report& report) {
     if (std::ranges::find(m.heads, h.type, &HeadConfig::type) !=
         m.heads.begin() + static_cast<std::ptrdiff_t>(i))
       wrong("there is another head of type " + h.type + "; expected one");
-    const std::vector<std::string_view> taken{"next_sentence", "head", "embedding", "layers",
-                                              "scale"};
+    const bool classifies = h.type == "classify";
+    if (classifies && h.classes < 2)
+      wrong("classes is missing; expected the number of classes, or labels, their names");
+    if (!h.labels.empty() && h.classes != std::ssize(h.labels))
+      wrong("classes is " + std::to_string(h.classes) + ", but labels has " +
+            counted(std::ssize(h.labels), "name") + "; expected one for each class");
+    if (std::set<std::string>(h.labels.begin(), h.labels.end()).size() != h.labels.size())
+      wrong("two of its labels are equal; expected a name of its own for each class");
+    if (h.type == "lm" && (h.classes > 0 || h.pool != Pool::automatic))
+      wrong("classes, labels and pool are keys of type classify; expected type classify");
+    const std::vector<std::string_view> taken{"head",   "embedding", "layers", "scale",
+                                              "pooler", "encoder",   "decoder"};
     if (std::ranges::find(taken, h.name) != taken.end() ||
         h.name.find_first_not_of(kNameLetters) != std::string::npos)
       wrong("not a valid name; expected letters, digits and _, and none of " + join(taken));
@@ -217,7 +227,7 @@ void check_family(const ModelConfig& m, const Report& report) {
   only(m.type_vocab_size > 0, encoder, "model.type_vocab_size", "family encoder");
   only(m.decoder_start >= 0, m.translates(), "model.decoder_start", "family encoder_decoder");
   only(m.head_transform, encoder, "model.head_transform", "family encoder");
-  only(m.next_sentence, encoder, "model.next_sentence", "family encoder");
+  only(m.next_sentence(), encoder, "model.next_sentence", "family encoder");
   only(m.position_offset > 0, m.position == Position::learned, "model.position_offset",
        "position learned");
   only(m.sinusoid == Sinusoid::halves, m.position == Position::sinusoidal, "model.sinusoid",
@@ -227,8 +237,12 @@ void check_family(const ModelConfig& m, const Report& report) {
 }  // namespace
 
 void fill_derived(ModelConfig& m, std::int64_t seq_len) {
-  for (HeadConfig& h : m.heads)
+  for (HeadConfig& h : m.heads) {
     if (h.name.empty()) h.name = h.type;
+    if (h.classes == 0) h.classes = std::ssize(h.labels);
+    if (h.type == "classify" && h.pool == Pool::automatic)
+      h.pool = m.family == Family::encoder ? Pool::first : Pool::last;
+  }
   m.for_each_kind([&m](LayerConfig& l) {
     if (l.n_kv_heads == 0) l.n_kv_heads = l.n_heads;
     if (l.d_head == 0 && l.n_heads > 0 && m.d_model % l.n_heads == 0)

@@ -40,7 +40,7 @@ MaskedLm::MaskedLm(const Source& source, Sampler sampler, const tokenizer::Token
       global_batch_(global_batch) {
   check_tokenizer(tokenizer, options.vocab_size, options.next_sentence);
   const tokenizer::SpecialIds s = tokenizer.special_ids();
-  mask_ = *s.mask;
+  masking_ = {options.probability, *s.mask, options.vocab_size};
   if (s.classify && s.separate) classify_ = s.classify, separate_ = s.separate;
   if (!options.next_sentence) return;
   if (!classify_) classify_ = s.begin, separate_ = s.end;
@@ -102,16 +102,11 @@ void MaskedLm::fill(std::int64_t index, std::int64_t first, std::int64_t count,
       const std::int32_t id = ids[i * inner + t];
       const Philox4 w = key.block(static_cast<std::uint64_t>((first + i) * inner + t));
       const std::int64_t at = t < middle ? row + lead + t : second + t - middle;
-      out[at] = id;
       if (mask != fields.end()) mask->second[at] = documents[i * inner + t];
-      if (id == classify_ || id == separate_ ||
-          uniform_open(w[0]) > static_cast<float>(options_.probability))
-        continue;
-      labels[at] = id;
-      if (w[1] % 10 < 8)
-        out[at] = mask_;
-      else if (w[1] % 10 == 8)
-        out[at] = static_cast<std::int32_t>(w[2] % static_cast<std::uint64_t>(options_.vocab_size));
+      if (id == classify_ || id == separate_)
+        out[at] = id;
+      else
+        masking_.apply(w, id, out[at], labels[at]);
     }
   }
 }

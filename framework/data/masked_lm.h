@@ -7,8 +7,26 @@
 namespace tfm::data {
 
 // BERT's masked tokens (Devlin et al. 2019): each token is chosen with `probability`; 80 % of the
-// chosen become the mask id, 10 % a random id, and 10 % stay. Labels are the chosen tokens. If the
-// tokenizer has [CLS] and [SEP], they enclose each sequence and are never chosen.
+// chosen become the mask id, 10 % a random id, and 10 % stay. Labels are the chosen tokens.
+struct Masking {
+  double probability = 0;
+  std::int32_t mask = 0;
+  std::int64_t vocab_size = 0;
+  // Sets the input and the label of a token by its own random words.
+  void apply(const Philox4& words, std::int32_t id, std::int32_t& input,
+             std::int32_t& label) const {
+    input = id;
+    if (uniform_open(words[0]) > static_cast<float>(probability)) return;
+    label = id;
+    if (words[1] % 10 < 8)
+      input = mask;
+    else if (words[1] % 10 == 8)
+      input = static_cast<std::int32_t>(words[2] % static_cast<std::uint64_t>(vocab_size));
+  }
+};
+
+// Masked tokens of text. If the tokenizer has [CLS] and [SEP], they enclose each sequence and are
+// never chosen.
 //
 // A sequence is one text without a sentence label. With `next_sentence` it is a pair [CLS] A [SEP]
 // B [SEP], with token type 0 up to the first [SEP] and 1 after it. A and B are the halves of the
@@ -50,7 +68,7 @@ class MaskedLm final : public Dataset {
   NextToken text_;
   Options options_;
   std::int64_t global_batch_;
-  std::int32_t mask_;
+  Masking masking_;
   std::optional<std::int32_t> classify_, separate_;
 };
 

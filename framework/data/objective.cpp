@@ -1,12 +1,14 @@
 #include "data/objective.h"
 
+#include "io/text_stream.h"
+
 namespace tfm::data {
 
 std::map<std::string, const Objective*>& objectives() {
   static std::map<std::string, const Objective*> all{
       {"tokens", &next_token_objective()}, {"text", &next_token_objective()},
       {"mlm", &masked_lm_objective()},     {"span_corruption", &span_corruption_objective()},
-      {"pairs", &pairs_objective()},
+      {"pairs", &pairs_objective()},       {"labelled", &labelled_objective()},
   };
   return all;
 }
@@ -15,6 +17,10 @@ const Objective& objective_of(const config::SourceConfig& source) {
   const auto found = objectives().find(source.type);
   TFM_CHECK(found != objectives().end(), "no objective of data type '" + source.type + "'");
   return *found->second;
+}
+
+void Objective::check_file(const std::string& path, const config::SourceConfig&) const {
+  io::check_text(path);
 }
 
 std::vector<nn::BatchShape> Objective::shapes(const config::Config& c) const {

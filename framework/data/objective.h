@@ -42,6 +42,8 @@ class Objective {
                      const std::string& /*section*/, config::Problems&) const {
     return true;
   }
+  // Error(input) for a file of text that cannot be read; reads its beginning.
+  virtual void check_file(const std::string& path, const config::SourceConfig&) const;
   // Tokens of text in a sequence of train.seq_len; below 1: that is too short.
   virtual std::int64_t sample_length(const config::Config& config, const config::SourceConfig&,
                                      const tokenizer::Tokenizer&) const {
@@ -68,5 +70,6 @@ const Objective& next_token_objective();
 const Objective& masked_lm_objective();
 const Objective& span_corruption_objective();
 const Objective& pairs_objective();
+const Objective& labelled_objective();
 
 }  // namespace tfm::data

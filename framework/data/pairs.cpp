@@ -6,71 +6,27 @@
 
 #include "core/error.h"
 #include "core/strings.h"
+#include "data/lines.h"
 #include "data/sampler.h"
 #include "io/glob.h"
-#include "io/text_stream.h"
 #include "text/documents.h"
 
 namespace tfm::data {
 namespace {
 
-// The lines of a file, one after the other.
-class Lines {
- public:
-  explicit Lines(const std::string& path) : path_(path), file_(path) {
-    if (text::is_json_lines(path))
-      throw Error(ExitCode::input,
-                  path + ": holds JSON lines; expected plain text for pairs, a sentence a line");
-  }
-  bool next() {
-    std::size_t end;
-    for (std::size_t seen = at_; (end = held_.find('\n', seen)) == held_.npos && more();)
-      seen = held_.size() - last_read_;
-    if (end == held_.npos) end = held_.size();
-    if (at_ == held_.size()) return false;
-    line_ = std::string_view(held_).substr(at_, end - at_);
-    if (line_.ends_with('\r')) line_.remove_suffix(1);
-    at_ = std::min(end + 1, held_.size());
-    ++number_;
-    return true;
-  }
-  std::string_view line() const { return line_; }
-  std::string where() const { return path_ + ":" + std::to_string(number_); }
-  std::int64_t count_all() {
-    while (next()) {
-    }
-    return number_;
-  }
-
- private:
-  // Appends the next block of the file to the incomplete line; false at the end of the file.
-  bool more() {
-    constexpr std::size_t block = std::size_t{1} << 20, longest = std::size_t{256} << 20;
-    held_.erase(0, std::exchange(at_, 0));
-    if (held_.size() > longest)
-      throw Error(ExitCode::input, path_ + ":" + std::to_string(number_ + 1) +
-                                       ": the line exceeds " + std::to_string(longest) + " bytes");
-    const std::size_t before = held_.size();
-    held_.resize(before + block);
-    last_read_ = file_.read(held_.data() + before, block);
-    held_.resize(before + last_read_);
-    return last_read_ > 0;
-  }
-
-  std::string path_;
-  io::TextStream file_;
-  std::string held_;  // bytes read; those before at_ are consumed
-  std::size_t at_ = 0, last_read_ = 0;
-  std::string_view line_;  // valid until the next call of next()
-  std::int64_t number_ = 0;
-};
+Lines lines_of_pairs(const std::string& path) {
+  if (text::is_json_lines(path))
+    throw Error(ExitCode::input,
+                path + ": holds JSON lines; expected plain text for pairs, a sentence a line");
+  return Lines(path);
+}
 
 }  // namespace
 
 void each_pair(const PairSpec& spec, const PairSink& sink) {
   std::int64_t pairs = 0;
   if (!spec.source.empty()) {
-    Lines source(spec.source), target(spec.target);
+    Lines source = lines_of_pairs(spec.source), target = lines_of_pairs(spec.target);
     bool more = source.next(), other = target.next();
     for (; more && other; more = source.next(), other = target.next(), ++pairs)
       sink(source.line(), target.line(), source.where(), target.where());
@@ -82,7 +38,7 @@ void each_pair(const PairSpec& spec, const PairSink& sink) {
               "; expected equal numbers: line k of one is the translation of line k of the other");
   }
   for (const std::string& path : spec.files)
-    for (Lines lines(path); lines.next(); ++pairs) {
+    for (Lines lines = lines_of_pairs(path); lines.next(); ++pairs) {
       const std::string_view line = lines.line();
       const auto tab = line.find('\t');
       if (tab == std::string_view::npos || line.find('\t', tab + 1) != std::string_view::npos)

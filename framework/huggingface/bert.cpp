@@ -8,7 +8,7 @@ config::ModelConfig read(const io::JsonNode& c) { return bert_like::read(c, 3052
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
   const bool tied = output_is_tied(c, true, has, "cls.predictions.decoder.weight");
   m.tie_embeddings = tied ? config::TieEmbeddings::yes : config::TieEmbeddings::no;
-  m.next_sentence = has("cls.seq_relationship.weight");
+  m.set_next_sentence(has("cls.seq_relationship.weight"));
 }
 
 Needs needs(const config::ModelConfig& m) {
@@ -17,9 +17,17 @@ Needs needs(const config::ModelConfig& m) {
 
 void tensors(Table& t, const config::ModelConfig& m) {
   bert_like::tensors(t, m, {"bert.", "cls.predictions.", "transform.dense", "transform.LayerNorm"});
-  if (!m.next_sentence) return;
+  if (!m.next_sentence()) {
+    if (m.head_of_type("classify")) {
+      t.optional("bert.pooler.dense.weight", {m.d_model, m.d_model}, "pooler.weight");
+      t.last_may_lack();
+      t.optional("bert.pooler.dense.bias", {m.d_model}, "pooler.bias");
+      t.last_may_lack();
+    }
+    return;
+  }
   t.linear("bert.pooler.dense", "pooler", m.d_model, m.d_model, true);
-  t.linear("cls.seq_relationship", "next_sentence", 2, m.d_model, true);
+  t.linear("cls.seq_relationship", std::string(config::kNextSentence), 2, m.d_model, true);
 }
 
 std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
@@ -36,7 +44,7 @@ Architecture bert() {
           .family = config::Family::encoder,
           .class_name =
               [](const config::ModelConfig& m) {
-                return std::string(m.next_sentence ? "BertForPreTraining" : "BertForMaskedLM");
+                return std::string(m.next_sentence() ? "BertForPreTraining" : "BertForMaskedLM");
               },
           .read = read,
           .read_heads = read_heads,

@@ -35,7 +35,7 @@ Needs needs(const config::ModelConfig& m) {
          Needs{{m.position_offset > 0, "position_offset: 1 or more"},
                {m.padding_idx == m.position_offset - 1, "padding_idx: position_offset - 1"},
                {m.activation == config::Activation::gelu, "activation: gelu"},
-               {!m.next_sentence, "next_sentence: false"}};
+               {!m.next_sentence(), "next_sentence: false"}};
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {

@@ -16,6 +16,7 @@ struct ExchangedTensor {
   // Not in every file, as another tensor may hold the parts; if present, it takes precedence over
   // that.
   bool optional = false;
+  bool may_lack = false;  // optional, and no other tensor need hold the parts
   // Present in files of transformers 5, which uses the next tensor that holds the parts instead.
   bool overridden = false;
 
@@ -42,6 +43,7 @@ class Table {
   void optional(const std::string& name, std::vector<std::int64_t> shape, const std::string& part) {
     rows_.push_back({.name = name, .shape = std::move(shape), .parts = {part}, .optional = true});
   }
+  void last_may_lack() { rows_.back().may_lack = true; }
   void last_is_overridden() { rows_.back().overridden = true; }
   void linear(const std::string& name, const std::string& part, std::int64_t out, std::int64_t in,
               bool bias) {

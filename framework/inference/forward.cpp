@@ -47,8 +47,9 @@ ForwardPass ForwardPass::loss(const nn::Model& model, const nn::BatchShape& shap
   return {std::move(r), outputs, options};
 }
 
-ForwardPass ForwardPass::logits(const nn::Model& model, const nn::BatchShape& shape, DType dtype) {
-  nn::Recording r = model.record_logits(shape, dtype);
+ForwardPass ForwardPass::logits(const nn::Model& model, const nn::BatchShape& shape, DType dtype,
+                                std::string_view head) {
+  nn::Recording r = model.record_logits(shape, dtype, head);
   const graph::Value logits = r.logits;
   return {std::move(r), {logits}};
 }

@@ -36,7 +36,8 @@ class ForwardPass {
   // The loss over the labels of a batch, without label smoothing: for totals().
   static ForwardPass loss(const nn::Model& model, const nn::BatchShape& shape, DType dtype,
                           const Options& options);
-  static ForwardPass logits(const nn::Model& model, const nn::BatchShape& shape, DType dtype);
+  static ForwardPass logits(const nn::Model& model, const nn::BatchShape& shape, DType dtype,
+                            std::string_view head = {});
 
   std::int64_t bytes() const;  // memory that bind() takes
   // Takes memory from `arena`. `given`: memory of Options::given, which must outlive this. All

@@ -7,11 +7,12 @@
 
 namespace tfm::inference {
 Inference::Inference(const nn::Model& model, const comm::RankContext& rank_context,
-                     const Weights& weights, const nn::BatchShape& shape, std::int64_t vocab_size)
+                     const Weights& weights, const nn::BatchShape& shape, std::int64_t classes,
+                     std::string_view head)
     : rank_context_(rank_context),
-      forward_(ForwardPass::logits(model, shape, weights.dtype)),
+      forward_(ForwardPass::logits(model, shape, weights.dtype, head)),
       arena_(rank_context_.device.allocate(forward_.bytes()), forward_.bytes()),
-      vocab_size_(vocab_size) {
+      classes_(classes) {
   forward_.bind(rank_context_.device.stream(), weights, arena_);
 }
 
@@ -33,7 +34,7 @@ std::vector<double> Inference::row(std::int64_t index) {
   });
   rank_context_.mesh.group(nn::kModelAxes)
       .all_gather({mine.data(), DType::f64, {width}}, {all.data(), DType::f64, {width * ranks}});
-  all.resize(static_cast<std::size_t>(vocab_size_));
+  all.resize(static_cast<std::size_t>(classes_));
   return all;
 }
 

@@ -13,19 +13,20 @@ namespace tfm::inference {
 
 class Inference {
  public:
+  // `head`: as of nn::Model::record_logits(); `classes`: those that it tells apart.
   Inference(const nn::Model& model, const comm::RankContext& rank_context, const Weights& weights,
-            const nn::BatchShape& shape, std::int64_t vocab_size);
+            const nn::BatchShape& shape, std::int64_t classes, std::string_view head = {});
 
   const nn::Recording& recording() const { return forward_.recording(); }
   void run(const BatchFields& fields);
-  // Logits of one row over the whole vocabulary, gathered from all tensor ranks.
+  // Logits of one row over all classes, gathered from all tensor ranks.
   std::vector<double> row(std::int64_t index);
 
  private:
   comm::RankContext rank_context_;
   ForwardPass forward_;
   device::Arena arena_;
-  std::int64_t vocab_size_;
+  std::int64_t classes_;
 };
 
 // Sequences that grow token by token. Mixers keep states of earlier tokens, and the source is read

@@ -14,9 +14,45 @@
 namespace tfm::inference {
 namespace {
 
+using Lacks = std::function<bool(const std::string& part)>;
+
+// Whether a part belongs to a classifier, and `has` does not know it.
+Lacks lacks_classifier(const config::ModelConfig& model, Lacks has) {
+  const config::HeadConfig* head = model.head_of_type("classify");
+  if (!head) return [](const std::string&) { return false; };
+  return [prefix = head->name + ".", has = std::move(has)](const std::string& part) {
+    return (part.starts_with(prefix) || part.starts_with("pooler.")) && !has(part);
+  };
+}
+Lacks lacks_classifier(const config::ModelConfig& model,
+                       const huggingface::HuggingFaceModel& source) {
+  return lacks_classifier(
+      model, [&source](const std::string& part) { return source.elements(part).has_value(); });
+}
+Lacks lacks_classifier(const config::ModelConfig& model, const checkpoint::CheckpointReader& reader,
+                       const std::string& prefix) {
+  return lacks_classifier(
+      model, [&reader, prefix](const std::string& part) { return reader.has(prefix + part); });
+}
+
+// `read`, and initial values of what `lacks` names.
+InitialWeights with_new_parts(InitialWeights weights, const Lacks& lacks,
+                              const nn::ParameterSet& parameters, std::uint64_t seed) {
+  for (const nn::PartSlice& p : parameters.slices())
+    if (lacks(p.name)) weights.added.push_back(p.name);
+  if (weights.added.empty()) return weights;
+  weights.read = [read = std::move(weights.read), added = weights.added, &parameters, seed](
+                     const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
+    if (std::ranges::find(added, p.name) == added.end()) return read(p, first, count, out);
+    parameters.initialize(seed, p, first, count, static_cast<float*>(out), 1);
+  };
+  return weights;
+}
+
 void check_parts(const huggingface::HuggingFaceModel& source, const std::string& path,
-                 const nn::ParameterSet& parameters) {
+                 const nn::ParameterSet& parameters, const Lacks& lacks) {
   for (const nn::PartSlice& p : parameters.slices()) {
+    if (lacks && lacks(p.name)) continue;
     const auto found = source.elements(p.name);
     if (found != p.full.elements())
       throw Error(ExitCode::input,
@@ -70,13 +106,14 @@ std::vector<std::string> check_initial_weights(const std::string& path,
   if (huggingface::is_huggingface(path)) {
     huggingface::HuggingFaceModel source(path);
     source.check(model);
-    check_parts(source, path, parameters);
+    check_parts(source, path, parameters, lacks_classifier(model, source));
     return without(source.parts(), "", parameters);
   }
   const checkpoint::CheckpointReader reader(
       checkpoint_path(path, checkpoint::Verification::headers));
   reader.check_headers();
-  checkpoint::weights_of(reader, path, parameters);
+  checkpoint::weights_of(reader, path, parameters, "model/",
+                         lacks_classifier(model, reader, "model/"));
   return without(reader.names(), "model/", parameters);
 }
 
@@ -91,22 +128,31 @@ void check_length(const std::string& path, const config::ModelConfig& model, std
 }
 
 InitialWeights open_initial_weights(const std::string& path, const config::ModelConfig& model,
-                                    const nn::ParameterSet& parameters) {
+                                    const nn::ParameterSet& parameters,
+                                    std::optional<std::uint64_t> seed) {
   if (!huggingface::is_huggingface(path)) {
     const auto reader = std::make_shared<checkpoint::CheckpointReader>(path);
     const std::string prefix = checkpoint::has_average(*reader, parameters) ? "ema/" : "model/";
-    return {[reader, read = checkpoint::weights_of(*reader, path, parameters, prefix)](
-                const auto&... range) { read(range...); },
-            reader->manifest().extra};
+    const Lacks lacks = seed ? lacks_classifier(model, *reader, prefix) : Lacks{};
+    InitialWeights weights{
+        [reader, read = checkpoint::weights_of(*reader, path, parameters, prefix, lacks)](
+            const auto&... range) { read(range...); },
+        reader->manifest().extra,
+        {}};
+    return seed ? with_new_parts(std::move(weights), lacks, parameters, *seed) : weights;
   }
   const auto source = std::make_shared<huggingface::HuggingFaceModel>(path);
   source->check(model);
-  check_parts(*source, path, parameters);
+  const Lacks lacks = seed ? lacks_classifier(model, *source) : Lacks{};
+  check_parts(*source, path, parameters, lacks);
   source->check_copies();
-  return {[source](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
-            read_range(*source, p, first, count, static_cast<float*>(out));
-          },
-          source->provenance()};
+  InitialWeights weights{
+      [source](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
+        read_range(*source, p, first, count, static_cast<float*>(out));
+      },
+      source->provenance(),
+      {}};
+  return seed ? with_new_parts(std::move(weights), lacks, parameters, *seed) : weights;
 }
 
 }  // namespace tfm::inference

@@ -1,6 +1,7 @@
 #pragma once
 // Weights to start from: of a Hugging Face directory, or of a checkpoint (its parameters alone;
 // their average if it has one).
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,8 @@ namespace tfm::inference {
 // is neither.
 config::InitialConfig config_of_directory(const std::string& path);
 
-// Checks headers alone. Error(input) unless every parameter is there in its shape. Returns the
-// names of tensors that `parameters` do not use.
+// Checks headers alone. Error(input) unless every parameter is there in its shape, but for those of
+// a classifier, which may be new. Returns the names of tensors that `parameters` do not use.
 std::vector<std::string> check_initial_weights(const std::string& path,
                                                const config::ModelConfig& model,
                                                const nn::ParameterSet& parameters);
@@ -25,12 +26,15 @@ void check_length(const std::string& path, const config::ModelConfig& model, std
 
 struct InitialWeights {
   nn::WeightSource read;
-  std::string provenance;  // what checkpoints record about it (JSON; "{}": nothing)
+  std::string provenance;          // what checkpoints record about it (JSON; "{}": nothing)
+  std::vector<std::string> added;  // parts of a classifier that have their initial values
 };
 // Opens what verified_path() found. Reads the headers; of a Hugging Face directory also the tensors
 // that are tied or that the model does not use. Error(input) names a tensor that does not fit, or
-// that is tied but no copy.
+// that is tied but no copy. `seed`: of the initial values of a classifier that is not there;
+// without one that is an error.
 InitialWeights open_initial_weights(const std::string& path, const config::ModelConfig& model,
-                                    const nn::ParameterSet& parameters);
+                                    const nn::ParameterSet& parameters,
+                                    std::optional<std::uint64_t> seed = {});
 
 }  // namespace tfm::inference

@@ -69,7 +69,8 @@ struct Recording {
     graph::Value correct = {};
   };
   std::vector<Loss> losses;
-  // (N, this rank's rows of the vocabulary); only from record_logits and record_decode.
+  // (rows, this rank's share of the classes), a row for each token or, of classes of sequences, for
+  // each sequence; only from record_logits and record_decode.
   graph::Value logits;
   // What mixers keep in a generation, in the order of layers: leaves of record_decode; those of
   // kind `source` are made by record_encoder.
@@ -102,6 +103,7 @@ struct Recording {
   graph::Value input(Field field, bool here = true) {
     fields.insert(field);
     if (!here) return {};
+    if (const auto found = inputs.find(field); found != inputs.end()) return found->second;
     const std::int64_t sequences = info_of(field).width == FieldWidth::source_length
                                        ? shape.source_rows().sequences
                                        : shape.sequences;
@@ -135,7 +137,9 @@ class Model {
   virtual const ParameterSet& parameters() const = 0;
   // The loss: in training with dropout and label smoothing, else the negative log-likelihood.
   virtual Recording record_loss(const BatchShape& shape, DType dtype, bool training) const = 0;
-  virtual Recording record_logits(const BatchShape& shape, DType dtype) const = 0;
+  // Of the head of this name; empty: of the one that predicts tokens.
+  virtual Recording record_logits(const BatchShape& shape, DType dtype,
+                                  std::string_view head) const = 0;
   // Generation: logits of new tokens at positions from StepState::first_position on, which read and
   // update the states. Not with sequence parallelism. An internal error for encoders.
   virtual Recording record_decode(const BatchShape& shape, DType dtype) const = 0;

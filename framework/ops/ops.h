@@ -5,6 +5,7 @@
 #include "core/rows.h"
 #include "graph/recorder.h"
 #include "kernels/activation.h"
+#include "kernels/pool.h"
 
 namespace tfm::ops {
 
@@ -12,8 +13,11 @@ namespace tfm::ops {
 graph::Value linear(graph::Recorder& r, graph::Value x, graph::Value weight, graph::Value bias = {},
                     double scale = 1);
 
-// The first row of each sequence, or of this rank's first chunk of it: (N, C) -> (B, C).
-graph::Value first_rows(graph::Recorder& r, graph::Value x, const Rows& rows);
+// A summary of each sequence, (N, C) -> (B, C), by the rows whose mask, (B T) int32 of whole
+// sequences, is not negative; all rows without one. Zeros for a sequence without rows, and for a
+// first row that another rank has.
+graph::Value pool(graph::Recorder& r, graph::Value x, kernels::Pool kind, const Rows& rows,
+                  graph::Value mask = {});
 
 // LayerNorm or RMSNorm over the last axis; `shift` is absent for RMSNorm and for norms without
 // bias.

@@ -146,7 +146,8 @@ void warn_of_unused_options(const config::Config& config) {
 
 void check_start(const config::Config& config, config::Problems& problems) {
   if (rank_of_launch() == 0) warn_of_unused_options(config);
-  if (config.model.next_sentence && config.model.random_init() && !config.data.train.next_sentence)
+  if (config.model.next_sentence() && config.model.random_init() &&
+      !config.data.train.next_sentence)
     problems.add({"model.next_sentence", "data.train.next_sentence"},
                  "model.next_sentence is true, but data.train.next_sentence is false, so the "
                  "head would not be trained; expected the same value");
@@ -235,13 +236,17 @@ void start_from(TrainingRun& run) {
   const config::ModelConfig& model = run.config.model;
   if (model.random_init()) return;
   config::at_key(run.config.places, "model.init", [&] {
-    const inference::InitialWeights weights =
-        inference::open_initial_weights(inference::verified_path(model.init, run.mesh.world()),
-                                        model, run.engine.model().parameters());
+    const inference::InitialWeights weights = inference::open_initial_weights(
+        inference::verified_path(model.init, run.mesh.world()), model,
+        run.engine.model().parameters(), run.config.train.seed);
     run.engine.set_weights(weights.read);
     run.provenance = weights.provenance;
+    if (!run.lead()) return;
+    say("initialized weights from " + model.init);
+    if (!weights.added.empty())
+      say("new, with random weights: " +
+          join(std::vector<std::string_view>(weights.added.begin(), weights.added.end())));
   });
-  if (run.lead()) say("initialized weights from " + model.init);
 }
 
 }  // namespace tfm::train

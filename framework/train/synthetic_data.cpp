@@ -16,10 +16,12 @@ SyntheticData::SyntheticData(const config::Config& config, std::int64_t sequence
 
 void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t count,
                          const BatchFields& fields) const {
+  const config::HeadConfig* classifier = config_.model.head_of_type("classify");
   const auto range = [&](FieldKind kind) {
-    return static_cast<std::uint32_t>(kind == FieldKind::type     ? config_.model.type_vocab_size
-                                      : kind == FieldKind::answer ? 2
-                                                                  : config_.model.vocab_size);
+    return static_cast<std::uint32_t>(kind == FieldKind::type ? config_.model.type_vocab_size
+                                      : kind == FieldKind::answer
+                                          ? classifier ? classifier->classes : 2
+                                          : config_.model.vocab_size);
   };
   for (const auto& [field, values] : fields) {
     const FieldInfo& info = info_of(field);

@@ -48,12 +48,13 @@ class BatchFile {
                   reader_.path() + ": tensor '" + name + "' is not a matrix; expected (B, T)");
     return {shape[0], shape[1]};
   }
-  void expect_only(const std::vector<std::string_view>& known) const {
+  void expect_only(const std::vector<std::string>& known) const {
     for (const auto& [name, info] : reader_.tensors())
       if (std::ranges::find(known, name) == known.end())
-        throw Error(ExitCode::input, path() + ": tensor " + in_quotes(name) +
-                                         " is not supported for this model; expected " +
-                                         join(known));
+        throw Error(ExitCode::input,
+                    path() + ": tensor " + in_quotes(name) +
+                        " is not supported for this model; expected " +
+                        join(std::vector<std::string_view>(known.begin(), known.end())));
   }
   std::string path() const { return reader_.path(); }
 
@@ -130,10 +131,18 @@ std::vector<std::int32_t> labels_of(const BatchFile& file, std::int64_t rows, st
   return file.read("labels", rows, length, m.vocab_size, BatchFile::Kind::labels);
 }
 
-std::vector<std::string_view> known_tensors(const config::ModelConfig& m) {
-  std::vector<std::string_view> known{"input_ids", "attention_mask", "labels"};
+// The head that predicts the class of a sequence, and the tensor of its labels.
+const config::HeadConfig* classifier_of(const config::ModelConfig& m) {
+  const config::HeadConfig* head = m.head_of_type("classify");
+  return head ? head : m.head(config::kNextSentence);
+}
+std::string label_tensor(const config::HeadConfig& head) { return head.name + "_label"; }
+
+std::vector<std::string> known_tensors(const config::ModelConfig& m) {
+  std::vector<std::string> known{"input_ids", "attention_mask"};
+  if (m.head_of_type("lm")) known.emplace_back("labels");
   if (m.type_vocab_size > 0 || !m.decodes()) known.emplace_back("token_type_ids");
-  if (m.next_sentence) known.emplace_back("next_sentence_label");
+  if (const config::HeadConfig* head = classifier_of(m)) known.push_back(label_tensor(*head));
   if (m.translates()) known.insert(known.end(), {"decoder_input_ids", "decoder_attention_mask"});
   return known;
 }
@@ -227,9 +236,10 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
               : shifted_right(labels_of(file, B, length, m), length, target_ids(path, dir, config));
     mask = "decoder_attention_mask";
   }
-  if (m.decodes() && file.has(mask)) {
-    b.shape.mask = nn::Mask::padding;
-    b.fields[Field::mask] = as_mask(file.read(mask, B, b.shape.length));
+  if (m.decodes()) {
+    if (file.has(mask)) b.shape.mask = nn::Mask::padding;
+    b.fields[Field::mask] = file.has(mask) ? as_mask(file.read(mask, B, b.shape.length))
+                                           : std::vector<std::int32_t>(B * b.shape.length, 0);
   }
   if (m.type_vocab_size > 0)
     b.fields[Field::token_types] = file.has("token_type_ids")
@@ -242,16 +252,19 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
                                        : std::vector<std::int32_t>(B * b.shape.length, -1);
   if (m.family == config::Family::decoder)
     b.fields[Field::labels] = shifted_left(b.fields[Field::labels], T);
-  if (m.next_sentence)
-    b.fields[Field::sentence_labels] =
-        file.has("next_sentence_label")
-            ? file.read("next_sentence_label", B, 0, 2, BatchFile::Kind::labels)
-            : std::vector<std::int32_t>(B, -1);
+  const config::HeadConfig* classifier = classifier_of(m);
+  const bool classified = classifier && file.has(label_tensor(*classifier));
+  if (classifier)
+    b.fields[Field::sentence_labels] = classified
+                                           ? file.read(label_tensor(*classifier), B, 0,
+                                                       classifier->classes, BatchFile::Kind::labels)
+                                           : std::vector<std::int32_t>(B, -1);
+  if (!m.head_of_type("lm")) b.labelled = classified;
   const auto ignored = [&b](Field field) {
     return std::ranges::all_of(b.fields.at(field), [](std::int32_t label) { return label < 0; });
   };
-  b.ignored = ignored(Field::labels) ||
-              (file.has("next_sentence_label") && ignored(Field::sentence_labels));
+  b.ignored = (m.head_of_type("lm") && ignored(Field::labels)) ||
+              (classified && ignored(Field::sentence_labels));
   expect_padding_behind(path, m, b);
   expect_keys(path, m, b);
   return b;

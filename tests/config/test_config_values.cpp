@@ -116,7 +116,6 @@ TEST_F(ConfigValues, WhatDoesNotExistIsNotMistakenForAnotherKey) {
   missing("loss.type=dpo", "a loss besides cross-entropy");
   missing("model.experts.count=8", "mixture of experts");
   missing("parallel.expert=2", "mixture of experts");
-  missing("model.heads=[{type: classify}]", "a head besides the language model's");
   missing("fp8=true", "fp8");
   missing("precision=fp8", "fp8");
   const std::vector<std::string> keys = every_key();

@@ -129,7 +129,8 @@ class Memory final : public nn::Model {
   nn::Recording record_loss(const nn::BatchShape& shape, DType dtype, bool) const override {
     return {shape, dtype};
   }
-  nn::Recording record_logits(const nn::BatchShape& shape, DType dtype) const override {
+  nn::Recording record_logits(const nn::BatchShape& shape, DType dtype,
+                              std::string_view) const override {
     return {shape, dtype};
   }
   nn::Recording record_encoder(const nn::BatchShape& shape, DType dtype) const override {

@@ -35,6 +35,19 @@ data: {train: {type: text, path: text.txt}}
 checkpoint: {dir: ck}
 metrics: {jsonl: run/metrics.jsonl}
 """
+CLASSES = """
+model: {{family: {family}, vocab_size: 260, d_model: 32, n_layers: 2, n_heads: 4, d_ff: 64, dropout: 0.1,
+        heads: [{{type: lm, weight: 0.5}}, {{type: classify, labels: [cold, warm, hot], pool: {pool}}}]}}
+train: {{steps: {steps}, global_batch_size: 16, seq_len: 24}}
+optimizer: {{lr: 4.0e-3}}
+data:
+  train: {{type: labelled, path: train.tsv, text: sentence, label: kind, shuffle: true}}
+  validation: {{type: labelled, path: rest.jsonl, text: sentence, label: kind}}
+eval: {{every: 5, metrics: [accuracy]}}
+checkpoint: {{dir: ck}}
+metrics: {{jsonl: run/metrics.jsonl}}
+"""
+WORDS = {"cold": ["ice", "snow"], "warm": ["tea", "wool"], "hot": ["fire", "sun"]}
 TERMS = ("lm", "next_sentence")
 
 
@@ -125,10 +138,60 @@ def check_layers_of_several_kinds(root):
     assert "layers that are all alike" in run(folder, "tfm-convert", "export", "ck", "hf", code=2)
 
 
+def classified(root, name, **settings):
+    """A folder with texts in which one word tells the class."""
+    folder = prepared(root, name, CLASSES.format(**settings))
+    rows = [(" ".join(["the"] * (i % 3 + 1) + [WORDS[kind][i % 2]] + ["it"] * (i % 2)), kind) for i in range(240)
+            for kind in [list(WORDS)[i * i % 3 if i % 5 else i % 3]]]
+    (folder / "train.tsv").write_text("sentence\tnote\tkind\n" + "".join(f"{text}\t{k}\t{kind}\n" for k, (text, kind) in enumerate(rows[:200])))
+    (folder / "rest.jsonl").write_text("".join(json.dumps({"kind": kind, "sentence": text}) + "\n" for text, kind in rows[200:]))
+    return folder
+
+
+def check_classifiers_on_every_layout(root):
+    for family, pool in (("decoder", "last"), ("encoder", "mean"), ("encoder", "first"), ("encoder_decoder", "last")):
+        expected = None
+        for k, (ranks, layout) in enumerate([(1, []), (2, ["parallel.tensor=2"]), (2, ["parallel.context=2", "recompute=full"]),
+                                             (4, ["parallel.pipeline=2", "parallel.zero=1"]), (4, ["parallel.context=2", "parallel.zero=3"])]):
+            folder = classified(root, f"{family}_{pool}{k}", family=family, pool=pool, steps=10)
+            run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
+            steps, evals = events_of(folder, "step"), events_of(folder, "eval")
+            found = [step[f"loss_{term}"] for step in steps for term in ("lm", "classify")] + [e["loss_classify"] for e in evals]
+            found += [e["accuracy_classify"] for e in evals]
+            expected = expected or found
+            assert all(abs(a - b) <= 2e-5 * abs(b) for a, b in zip(found, expected, strict=True)), (family, pool, layout, found, expected)
+            end = events_of(folder, "end")[0]
+            assert end["arena_high_water_bytes"] == events_of(folder, "start")[0]["planned_bytes"], end
+        assert "equal to the single-rank run" in run(folder, "tfm-verify", "run.yaml", "parallel.context=2", ranks=2)
+
+
+def check_a_classifier_learns(root):
+    """From new weights, and on top of a language model that was trained before."""
+    folder = classified(root, "learns", family="decoder", pool="last", steps=60)
+    run(folder, "tfm-train", "run.yaml")
+    run(folder, "tfm-eval", "ck", "--json", "eval.json")
+    results = json.loads((folder / "eval.json").read_text())
+    assert results["accuracy_classify"] > 0.95, results
+    assert abs(results["loss"] - 0.5 * results["loss_lm"] - results["loss_classify"]) < 1e-9, results
+    alone = ["model.heads=[{type: classify, labels: [cold, warm, hot]}]", "checkpoint.dir=alone", "metrics.jsonl=none"]
+    (folder / "text.yaml").write_text((folder / "run.yaml").read_text().replace(", {type: classify, labels: [cold, warm, hot], pool: last}", "")
+                                      .replace("type: labelled, path: train.tsv, text: sentence, label: kind", "type: text, path: text.txt")
+                                      .replace("type: labelled, path: rest.jsonl, text: sentence, label: kind", "type: text, path: text.txt"))
+    run(folder, "tfm-train", "text.yaml", "checkpoint.dir=text", "train.steps=5", "metrics.jsonl=none")
+    said = run(folder, "tfm-train", "run.yaml", "model.init=text", *alone)
+    assert "new, with random weights: classify.weight, classify.bias" in said, said
+    run(folder, "tfm-eval", "alone", "--json", "eval.json")
+    results = json.loads((folder / "eval.json").read_text())
+    assert results["accuracy"] > 0.95 and results["tokens"] == 40, results
+    assert "predicts no tokens" in run(folder, "tfm-generate", "alone", "--prompt", "the", code=2)
+    assert "heads: [{type: lm}]" in run(folder, "tfm-convert", "export", "alone", "hf", code=2)
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         root = pathlib.Path(root)
-        for check in (check_terms_on_every_layout, check_terms_in_every_output, check_terms_for_prometheus, check_layers_of_several_kinds):
+        for check in (check_terms_on_every_layout, check_terms_in_every_output, check_terms_for_prometheus, check_layers_of_several_kinds,
+                      check_classifiers_on_every_layout, check_a_classifier_learns):
             check(root)
             print(f"{check.__name__}: ok", flush=True)
 

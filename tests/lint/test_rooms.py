@@ -16,7 +16,7 @@ FOLDER_OF = {"mpi": "framework/comm", "nccl": "framework/comm", "cuda": "framewo
 
 # Who names an axis of the grid of ranks; all others ask for sets of axes by what they are for (nn/placement.h).
 NAMES_AXES = {"framework/nn/placement.h", "framework/ops/collectives.cpp", "framework/ops/gather_attention.cpp", "framework/ops/ring_attention.cpp",
-              "framework/ops/cross_entropy.cpp", "framework/ops/messages.cpp"}
+              "framework/ops/cross_entropy.cpp", "framework/ops/messages.cpp", "framework/ops/pool.cpp"}
 
 
 def room_of(path):

@@ -126,7 +126,7 @@ TEST(Presets, NanoGptIsThatOfItsReadme) {
 
 TEST(Presets, BertMayPredictTheNextSentence) {
   config::Config c = preset("bert-base");
-  c.model.next_sentence = true;
+  c.model.set_next_sentence(true);
   EXPECT_EQ(parameters(c), 110106428);  // BertForPreTraining
 }
 

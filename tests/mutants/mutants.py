@@ -122,7 +122,7 @@ ROOMS = {
         ("data/pairs.cpp", "i, 0, seen, {}, «-1»", "0"),
         ("data/pairs.cpp", "target, «special_.end», -1", "special_.begin"),
         ("data/pairs.cpp", "sampler.sample(«number * pairs() + i»)", "i"),
-        ("data/masked_lm.cpp", "w[1] % 10 < 8", "w[1] % 10 < 9"),
+        ("data/masked_lm.h", "words[1] % 10 < 8", "words[1] % 10 < 9"),
         ("data/masked_lm.cpp", "follows ? 0 : 1", "0"),
         ("data/token_file.cpp", "word(1) != version", "false"),
         ("data/token_writer.cpp", "vocab_size <= 65536", "vocab_size <= 65537"),

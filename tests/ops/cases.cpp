@@ -109,6 +109,15 @@ OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, 
           }};
 }
 
+OpCase pool_case(const std::string& name, kernels::Pool kind, const Rows& rows,
+                 const std::string& mask) {
+  return {"pool", name, {{8, 5}}, [=](graph::Recorder& r, const std::vector<graph::Value>& in) {
+            const Shape all{rows.sequences * rows.sequence_length};
+            return ops::pool(r, own(r, in[0]), kind, rows,
+                             mask.empty() ? graph::Value{} : r.input(mask, all, DType::i32));
+          }};
+}
+
 const ops::ActivationRegion kPlace{.rows = {.sequence_length = 4}, .cols_total = 5};
 // Rows 3 to 10 of a rank's chunks of four, of which a sequence has six.
 const ops::ActivationRegion kSharedPlace{
@@ -132,18 +141,15 @@ const std::vector<OpCase>& op_cases() {
        "scaled",
        {{8, 5}, {3, 5}, {3}},
        [](graph::Recorder& r, const auto& in) { return ops::linear(r, in[0], in[1], in[2], 0.3); }},
-      {"first_rows",
-       "two_sequences",
-       {{8, 5}},
-       [](graph::Recorder& r, const auto& in) {
-         return ops::first_rows(r, in[0], {2, 4});
-       }},
-      {"first_rows",
-       "of_a_share",
-       {{8, 5}},
-       [](graph::Recorder& r, const auto& in) {
-         return ops::first_rows(r, in[0], {2, 8, {2, 1}});
-       }},
+      pool_case("first", kernels::Pool::first, {2, 4}, ""),
+      pool_case("first_of_a_share", kernels::Pool::first, {2, 8, {2, 0}}, "segments"),
+      pool_case("mean", kernels::Pool::mean, {2, 4}, ""),
+      pool_case("mean_of_padded", kernels::Pool::mean, {2, 4}, "padding"),
+      pool_case("mean_of_some_without_rows", kernels::Pool::mean, {8, 1}, "padding"),
+      pool_case("mean_of_a_share", kernels::Pool::mean, {2, 8, {2, 1}}, "padding"),
+      pool_case("last", kernels::Pool::last, {2, 4}, ""),
+      pool_case("last_of_padded", kernels::Pool::last, {2, 4}, "few"),
+      pool_case("last_of_a_share", kernels::Pool::last, {2, 8, {2, 0}}, ""),
       {"norm",
        "layernorm",
        {{8, 5}, {5}, {5}},
@@ -225,40 +231,36 @@ const std::vector<OpCase>& op_cases() {
       {"embedding",
        "part_of_vocabulary",
        {{4, 5}},
-       [](graph::Recorder& r, const auto& in) {
-         return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {2, 5, 1});
-       },
+       [](graph::Recorder& r,
+          const auto&
+              in) { return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {2, 5, 1}); },
        0},
       {"position",
        "learned",
        {{8, 5}, {6, 5}},
-       [](graph::Recorder& r, const auto& in) {
-         return ops::add_position(r, in[0], in[1], kPlace);
-       }},
+       [](graph::Recorder& r,
+          const auto& in) { return ops::add_position(r, in[0], in[1], kPlace); }},
       {"position",
        "from_the_second_row",
        {{8, 5}, {6, 5}},
-       [](graph::Recorder& r, const auto& in) {
-         return ops::add_position(r, in[0], in[1], kPlace, 2);
-       }},
+       [](graph::Recorder& r,
+          const auto& in) { return ops::add_position(r, in[0], in[1], kPlace, 2); }},
       {"position",
        "of_a_share",
        {{8, 5}, {26, 5}},
-       [](graph::Recorder& r, const auto& in) {
-         return ops::add_position(r, in[0], in[1], kSharedPlace, 2);
-       }},
+       [](graph::Recorder& r,
+          const auto& in) { return ops::add_position(r, in[0], in[1], kSharedPlace, 2); }},
       {"rotary",
        "two_heads",
        {{8, 18}},
-       [](graph::Recorder& r, const auto& in) {
-         return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, {2, 4}});
-       }},
+       [](graph::Recorder& r,
+          const auto& in) { return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, {2, 4}}); }},
       {"rotary",
        "of_a_share",
        {{8, 18}},
-       [](graph::Recorder& r, const auto& in) {
-         return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, {2, 8, {2, 1}}});
-       }},
+       [](graph::Recorder& r,
+          const auto&
+              in) { return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, {2, 8, {2, 1}}}); }},
       attention_case("causal", {}),
       attention_case("full", {.causal = false}),
       attention_case("grouped", {.heads = 4}),

@@ -27,7 +27,12 @@ class Twins final : public comm::Communicator {
  public:
   int rank() const override { return 0; }
   int size() const override { return 2; }
-  void all_reduce(Tensor, comm::Collective) override { internal_error("not of twins"); }
+  void all_reduce(Tensor t, comm::Collective) override {
+    with_float(t.dtype, [&]<class T>() {
+      for (std::int64_t i = 0; i < t.elements(); ++i)
+        t.ptr<T>()[i] = static_cast<T>(2 * static_cast<Accum<T>>(t.ptr<T>()[i]));
+    });
+  }
   void broadcast(Tensor, int) override {}
   void barrier() override {}
   void all_gather(Tensor in, Tensor out) override {

@@ -1,0 +1,189 @@
+// Texts with a class: what a batch holds for each family, which files and labels are refused.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "data/labelled.h"
+#include "support/data_files.h"
+
+namespace tfm {
+namespace {
+
+using test::expect_error;
+using test::Ids;
+using test::put;
+using test::TemporaryFolder;
+
+const std::unique_ptr<tokenizer::Tokenizer> kByteIds = tokenizer::load_tokenizer("bytes");
+constexpr const char* kThree =
+    "id\ttext\tpair\tlabel\n0\tab\txyz\t1\n1\tcde\tw\t0\n2\tfghijk\tlmn\t2\n";
+
+class LabelledTest : public testing::Test {
+ protected:
+  static constexpr int kBegin = tokenizer::ByteSpecials::begin, kEnd = tokenizer::ByteSpecials::end;
+  TemporaryFolder folder_;
+
+  config::Config configuration(config::Family family, const std::string& file,
+                               const std::string& content) {
+    config::Config c;
+    c.model.family = family;
+    c.model.vocab_size = 260;
+    c.model.heads = {{.type = "classify", .name = "classify", .classes = 3, .labels = {}}};
+    c.train.seq_len = 8;
+    c.train.global_batch_size = 2;
+    c.data.train.type = "labelled";
+    c.data.train.paths = {{put(folder_ / file, content), 1}};
+    return c;
+  }
+  static data::Labelled open(const config::Config& c, bool endless = false) {
+    return {c, c.data.train, *kByteIds, endless};
+  }
+  // Two sequences of batch 0 unless said, eight ids each.
+  static std::map<Field, Ids> read(const data::Labelled& d, std::int64_t index = 0,
+                                   std::int64_t first = 0, std::int64_t count = 2) {
+    std::map<Field, Ids> data;
+    BatchFields fields;
+    for (const FieldInfo& f : kFields) {
+      const auto width = f.width == FieldWidth::one ? 1 : 8;
+      data[f.field].resize(static_cast<std::size_t>(count * width), -99);
+      fields[f.field] = data[f.field];
+    }
+    d.fill(index, first, count, fields);
+    return data;
+  }
+};
+
+TEST_F(LabelledTest, AnEncoderReadsTextsBetweenItsSpecials) {
+  config::Config c = configuration(config::Family::encoder, "a.tsv", kThree);
+  const data::Labelled one = open(c);
+  EXPECT_EQ(one.texts(), 3);
+  EXPECT_EQ(one.batches(), 2);
+  EXPECT_EQ(one.batch(1).sequences, 1);
+  EXPECT_EQ(one.cut(), 0);
+  auto r = read(one);
+  EXPECT_EQ(r[Field::ids], (Ids{kBegin, 'a', 'b', kEnd, 0, 0, 0, 0,  //
+                                kBegin, 'c', 'd', 'e', kEnd, 0, 0, 0}));
+  EXPECT_EQ(r[Field::mask], (Ids{0, 0, 0, 0, -1, -1, -1, -1, 0, 0, 0, 0, 0, -1, -1, -1}));
+  EXPECT_EQ(r[Field::labels], Ids(16, -1));
+  EXPECT_EQ(r[Field::token_types], Ids(16, 0));
+  EXPECT_EQ(r[Field::sentence_labels], (Ids{1, 0}));
+
+  c.data.train.text_pair = "pair";
+  const data::Labelled two = open(c);
+  EXPECT_EQ(two.cut(), 1);
+  r = read(two, 0, 0, 1);
+  EXPECT_EQ(r[Field::ids], (Ids{kBegin, 'a', 'b', kEnd, 'x', 'y', 'z', kEnd}));
+  EXPECT_EQ(r[Field::token_types], (Ids{0, 0, 0, 0, 1, 1, 1, 1}));
+  // Five of nine ids have room; the shorter text keeps its half.
+  r = read(two, 1, 0, 1);
+  EXPECT_EQ(r[Field::ids], (Ids{kBegin, 'f', 'g', 'h', kEnd, 'l', 'm', kEnd}));
+}
+
+TEST_F(LabelledTest, ADecoderReadsTextsAndPredictsTheirNextIds) {
+  config::Config c = configuration(config::Family::decoder, "a.tsv", kThree);
+  auto r = read(open(c));
+  EXPECT_EQ(r[Field::ids], (Ids{'a', 'b', 0, 0, 0, 0, 0, 0, 'c', 'd', 'e', 0, 0, 0, 0, 0}));
+  EXPECT_EQ(r[Field::labels],
+            (Ids{'b', -1, -1, -1, -1, -1, -1, -1, 'd', 'e', -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(r[Field::mask], (Ids{0, 0, -1, -1, -1, -1, -1, -1, 0, 0, 0, -1, -1, -1, -1, -1}));
+  c.data.train.text_pair = "pair";
+  c.data.add_begin = config::AddBegin::on;
+  r = read(open(c), 0, 0, 1);
+  EXPECT_EQ(r[Field::ids], (Ids{kBegin, 'a', 'b', kEnd, 'x', 'y', 'z', 0}));
+  EXPECT_EQ(r[Field::labels], (Ids{'a', 'b', kEnd, 'x', 'y', 'z', -1, -1}));
+}
+
+TEST_F(LabelledTest, AnEncoderDecoderReadsTheTextOnBothSides) {
+  auto r = read(open(configuration(config::Family::encoder_decoder, "a.tsv", kThree)), 0, 0, 1);
+  EXPECT_EQ(r[Field::source_ids], (Ids{'a', 'b', kEnd, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(r[Field::source_mask], (Ids{0, 0, 0, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(r[Field::ids], (Ids{kBegin, 'a', 'b', 0, 0, 0, 0, 0}));
+  EXPECT_EQ(r[Field::labels], (Ids{'a', 'b', kEnd, -1, -1, -1, -1, -1}));
+}
+
+TEST_F(LabelledTest, TokensOfAnEncoderAreMaskedButForItsSpecials) {
+  std::string rows = "text\tlabel\n";
+  for (int i = 0; i < 300; ++i) rows += "abcdef\t" + std::to_string(i % 3) + "\n";
+  config::Config c = configuration(config::Family::encoder, "a.tsv", rows);
+  c.train.global_batch_size = 300;
+  c.data.train.mask_probability = 0.5;
+  const data::Labelled d = open(c);
+  const auto r = read(d, 0, 0, 300);
+  int chosen = 0, hidden = 0;
+  for (std::size_t i = 0; i < r.at(Field::ids).size(); ++i) {
+    const int label = r.at(Field::labels)[i], id = r.at(Field::ids)[i];
+    const auto at = static_cast<int>(i % 8);
+    EXPECT_EQ(label, label < 0 ? -1 : 'a' + at - 1);
+    if (at == 0 || at == 7) {
+      EXPECT_EQ(id, at == 0 ? kBegin : kEnd);
+      EXPECT_EQ(label, -1);
+    }
+    chosen += label >= 0, hidden += id == tokenizer::ByteSpecials::mask;
+  }
+  EXPECT_NEAR(chosen, 900, 90);
+  EXPECT_NEAR(hidden, 720, 90);
+  auto part = read(d, 0, 100, 2);
+  EXPECT_EQ(part[Field::ids], Ids(r.at(Field::ids).begin() + 800, r.at(Field::ids).begin() + 816));
+}
+
+TEST_F(LabelledTest, AnEpochHoldsEachTextOnceInAnOrderOfTheSeed) {
+  std::string rows = "text\tlabel\n";
+  for (char k = 'a'; k < 'k'; ++k) rows += std::string(1, k) + "\t0\n";
+  config::Config c = configuration(config::Family::decoder, "a.tsv", rows);
+  c.data.train.shuffle = true;
+  const data::Labelled d = open(c, true);
+  std::vector<int> order;
+  for (std::int64_t i = 0; i < 10; ++i) {
+    auto r = read(d, i);
+    order.push_back(r[Field::ids][0]), order.push_back(r[Field::ids][8]);
+  }
+  const std::vector<int> first(order.begin(), order.begin() + 10),
+      second(order.begin() + 10, order.end());
+  EXPECT_EQ(std::set<int>(first.begin(), first.end()).size(), 10u);
+  EXPECT_EQ(std::set<int>(second.begin(), second.end()).size(), 10u);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(d.batch(1000).sequences, 2);
+}
+
+TEST_F(LabelledTest, JsonLinesHaveNamesOrNumbers) {
+  config::Config c = configuration(config::Family::decoder, "a.jsonl",
+                                   R"({"s": "ab", "label": "good", "more": [1]})"
+                                   "\n\n"
+                                   R"({"label": "bad", "s": "c\td"})"
+                                   "\n");
+  c.model.heads[0].labels = {"bad", "neither", "good"};
+  c.data.train.text = "s";
+  auto r = read(open(c));
+  EXPECT_EQ(r[Field::sentence_labels], (Ids{2, 0}));
+  EXPECT_EQ(r[Field::ids][9], '\t');
+  c = configuration(config::Family::decoder, "b.jsonl", R"({"text": "ab", "label": 2})");
+  EXPECT_EQ(read(open(c), 0, 0, 1)[Field::sentence_labels], (Ids{2}));
+}
+
+TEST_F(LabelledTest, WhatIsWrongIsNamedWithItsLine) {
+  const auto refuses = [&](const std::string& file, const std::string& content,
+                           const std::string& message, std::vector<std::string> labels = {}) {
+    config::Config c = configuration(config::Family::encoder, file, content);
+    c.model.heads[0].labels = std::move(labels);
+    expect_error(ExitCode::input, {message}, [&] { open(c); });
+  };
+  refuses("a.tsv", "text\tclass\nab\t1\n", "a.tsv:1: the header has no column 'label'");
+  refuses("a.tsv", "ab\t1\n", "a.tsv:1: the header has no column 'text'");
+  refuses("a.tsv", "text\tlabel\nab\t1\nc\td\t1\n", "a.tsv:3: found 3 columns; expected the 2");
+  refuses("a.tsv", "text\tlabel\nab\t1\n\t1\n", "a.tsv:3: column 'text' is empty");
+  refuses("a.tsv", "text\tlabel\n", "a.tsv: the file has no rows");
+  refuses("a.tsv", "", "a.tsv: the file has no rows");
+  for (const char* label : {"3", "-1", "1.0", "one", "", " 1", "99999999999"})
+    refuses("a.tsv", std::string("text\tlabel\nab\t1\ncd\t") + label + "\n",
+            "a.tsv:3: the label '" + std::string(label) + "' is no class of head 'classify'");
+  refuses("a.tsv", "text\tlabel\nab\t1\n", "a.tsv:2: the label '1' is none of the labels",
+          {"x", "y", "z"});
+  refuses("a.jsonl", "{\"text\": \"ab\"}\n", "a.jsonl:1: member \"label\" is missing");
+  refuses("a.jsonl", "{\"text\": 1, \"label\": 1}\n", "a.jsonl:1: text");
+  refuses("a.jsonl", "{\"text\": \"a\", \"label\": 1.5}\n", "a.jsonl:1: label");
+  refuses("a.jsonl", "{\"text\": \"a\", \"label\": 1}\n[]\n", "a.jsonl:2");
+  refuses("a.jsonl", "{\"text\": \"a\", \"label\": 1}\n{\"text\n", "a.jsonl:2");
+}
+
+}  // namespace
+}  // namespace tfm
