@@ -46,8 +46,8 @@ void examine(const launch::Examination& e, const launch::Arguments& args,
   std::optional<config::Config> config;
   const std::vector<launch::RankGpus> gpus = launch::gpus_of_ranks(e.launch);
   const auto unreadable = launch::error_of([&] { config = read_config(args, e.launch, gpus); });
-  const auto errors = launch::gather(e.launch, unreadable ? 1.0 : 0.0);
-  if (std::ranges::find(errors, 0.0) == errors.end()) throw *unreadable;
+  const auto errors = e.launch.gather(unreadable ? 1 : 0);
+  if (std::ranges::find(errors, 0) == errors.end()) throw *unreadable;
   if (!launch::check_settings(e, config ? &*config : nullptr, unreadable)) return;
   const bool given = config.has_value();
   if (!given) config.emplace().parallel.data = e.launch.ranks;

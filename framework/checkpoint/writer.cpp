@@ -186,7 +186,7 @@ CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& 
   if (auto e = agree(ranks, error); !e.empty()) return give_up(e);
 
   result.path = path;
-  result.bytes = std::stoll(ranks.gather(std::to_string(bytes))[0]);
+  comm::unpack(ranks.gather(comm::pack(bytes))[0], result.bytes);
   std::string warning;
   if (first && info.best) warning = attempt([&] { link_best(dir, info.best->step); });
   if (first)
@@ -200,7 +200,7 @@ CheckpointRanks checkpoint_ranks(comm::Communicator& world) {
   return {.rank = world.rank(),
           .size = world.size(),
           .barrier = [&world] { world.barrier(); },
-          .gather = [&world](const std::string& s) { return comm::gather_strings(world, s); }};
+          .gather = [&world](const std::string& s) { return comm::gather(world, s); }};
 }
 
 }  // namespace tfm::checkpoint

@@ -11,7 +11,7 @@ Tensor tensor_of(std::vector<std::int64_t>& v) {
   return {v.data(), DType::i64, {static_cast<std::int64_t>(v.size())}};
 }
 
-std::vector<std::int64_t> gather(Communicator& group, std::vector<std::int64_t> mine) {
+std::vector<std::int64_t> gather_words(Communicator& group, std::vector<std::int64_t> mine) {
   std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(group.size()));
   group.all_gather(tensor_of(mine), tensor_of(all));
   return all;
@@ -26,12 +26,12 @@ std::vector<std::int64_t> words(const std::string& text, std::size_t bytes) {
 
 }  // namespace
 
-std::vector<std::string> gather_strings(Communicator& group, const std::string& text) {
-  const auto lengths = gather(group, {static_cast<std::int64_t>(text.size())});
+std::vector<std::string> gather(Communicator& group, const std::string& text) {
+  const auto lengths = gather_words(group, {static_cast<std::int64_t>(text.size())});
   const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
   if (longest == 0) return std::vector<std::string>(lengths.size());
   const auto mine = words(text, longest);
-  const auto all = gather(group, mine);
+  const auto all = gather_words(group, mine);
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < lengths.size(); ++r)
     texts.emplace_back(reinterpret_cast<const char*>(all.data() + r * mine.size()),
@@ -39,7 +39,7 @@ std::vector<std::string> gather_strings(Communicator& group, const std::string& 
   return texts;
 }
 
-std::string broadcast_string(Communicator& group, const std::string& text) {
+std::string broadcast(Communicator& group, const std::string& text) {
   std::vector<std::int64_t> length{static_cast<std::int64_t>(text.size())};
   group.broadcast(tensor_of(length), 0);
   const auto bytes = static_cast<std::size_t>(length[0]);
@@ -51,17 +51,15 @@ std::string broadcast_string(Communicator& group, const std::string& text) {
 std::string broadcast_when_ready(Communicator& group,
                                  const std::function<std::optional<std::string>()>& ready) {
   while (true) {
-    std::string message;  // empty: not yet
-    if (group.rank() == 0)
-      if (const auto text = ready()) message = '+' + *text;
-    message = broadcast_string(group, message);
-    if (!message.empty()) return message.substr(1);
+    std::optional<std::string> text;
+    if (group.rank() == 0) text = ready();
+    if (broadcast(group, text.has_value())) return broadcast(group, text.value_or(""));
   }
 }
 
 void check_same_on_all_ranks(Communicator& group, std::uint64_t hash, const std::string& what,
                              const std::string& remedy) {
-  const auto all = gather(group, {static_cast<std::int64_t>(hash)});
+  const auto all = gather_words(group, {static_cast<std::int64_t>(hash)});
   std::map<std::int64_t, int> votes;
   for (auto h : all) ++votes[h];
   if (votes.size() == 1) return;

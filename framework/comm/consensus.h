@@ -1,5 +1,5 @@
 #pragma once
-// Text exchanged by the ranks of a group, and checks that they agree.
+// Values exchanged by the ranks of a group, and checks that they agree.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -7,14 +7,24 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/pack.h"
 
 namespace tfm::comm {
 
-// Collective: the texts of all ranks of the group, in rank order, on every rank.
-std::vector<std::string> gather_strings(Communicator& group, const std::string& text);
+// Collective: the values of all ranks of the group, in rank order, on every rank.
+std::vector<std::string> gather(Communicator& group, const std::string& text);
+template <Packable T>
+std::vector<T> gather(Communicator& group, const T& mine) {
+  return unpack_each<T>(gather(group, pack(mine)));
+}
 
-// `text` of rank 0, on every rank.
-std::string broadcast_string(Communicator& group, const std::string& text);
+// Collective: the value of rank 0, on every rank.
+std::string broadcast(Communicator& group, const std::string& text);
+template <Packable T>
+T broadcast(Communicator& group, T value) {
+  unpack(broadcast(group, pack(value)), value);
+  return value;
+}
 
 // What `ready` of rank 0 returns once it is not nullopt, on every rank. `ready` is called again and
 // again, and should return within about a second: the others then see that rank 0 lives.

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "comm/mpi.h"
+#include "comm/pack.h"
 #include "core/host.h"
 
 namespace tfm::comm {
@@ -51,15 +52,6 @@ std::string ranges(const std::vector<int>& ranks) {
   return s;
 }
 
-std::string packed(const RankFailure& f) {
-  return std::to_string(f.code) + "\n" + f.host + "\n" + f.message;
-}
-RankFailure unpacked(int rank, const std::string& text) {
-  const auto first = text.find('\n'), second = text.find('\n', first + 1);
-  return {rank, std::atoi(text.c_str()), text.substr(first + 1, second - first - 1),
-          text.substr(second + 1)};
-}
-
 // Ranks that fail alike before MPI was started start it together. Where the others never do, this
 // one ends alone.
 void start_mpi(const RankFailure& own) {
@@ -87,7 +79,9 @@ std::vector<RankFailure> collect(const RankFailure& own, int ranks) {
       std::string text(static_cast<std::size_t>(bytes), '\0');
       MPI_Recv(text.data(), bytes, MPI_CHAR, status.MPI_SOURCE, kReportTag, MPI_COMM_WORLD,
                MPI_STATUS_IGNORE);
-      all.push_back(unpacked(status.MPI_SOURCE, text));
+      RankFailure& other = all.emplace_back();
+      other.rank = status.MPI_SOURCE;
+      unpack(text, other.code, other.host, other.message);
       MPI_Request request = MPI_REQUEST_NULL;
       MPI_Isend(nullptr, 0, MPI_CHAR, status.MPI_SOURCE, kHeardTag, MPI_COMM_WORLD, &request);
     }
@@ -99,7 +93,7 @@ std::vector<RankFailure> collect(const RankFailure& own, int ranks) {
 
 // Whether rank 0 has taken the report and will print it.
 bool report(const RankFailure& own) {
-  static const std::string text = packed(own);  // until the job ends
+  static const std::string text = pack(own.code, own.host, own.message);  // until the job ends
   MPI_Request sent = MPI_REQUEST_NULL, heard = MPI_REQUEST_NULL;
   MPI_Irecv(nullptr, 0, MPI_CHAR, 0, kHeardTag, MPI_COMM_WORLD, &heard);
   MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, kReportTag, MPI_COMM_WORLD,

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <sstream>
 
 namespace tfm::comm {
@@ -91,12 +90,8 @@ Link measure_pair(int from, int to, bool first) {
 template <class T>
 std::vector<T> gather(const MpiSession& session, const std::vector<T>& mine) {
   std::vector<T> all;
-  const std::string bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(T));
-  for (const std::string& text : session.gather(bytes, MpiSession::Scope::job)) {
-    std::vector<T> some(text.size() / sizeof(T));
-    if (!some.empty()) std::memcpy(some.data(), text.data(), text.size());
+  for (const std::vector<T>& some : session.gather(mine, MpiSession::Scope::job))
     all.insert(all.end(), some.begin(), some.end());
-  }
   return all;
 }
 

@@ -23,9 +23,13 @@ class MpiSession {
   int local_rank() const;      // among the ranks of this node
   int ranks_per_node() const;  // on this node
 
-  // Every rank's text, in rank order. Collective over the ranks of the scope.
+  // Every rank's value, in rank order. Collective over the ranks of the scope.
   enum class Scope : std::uint8_t { job, node };
   std::vector<std::string> gather(const std::string& text, Scope scope) const;
+  template <Packable T>
+  std::vector<T> gather(const T& mine, Scope scope) const {
+    return unpack_each<T>(gather(pack(mine), scope));
+  }
 
   // Ends all ranks of the job, from any thread, with this exit code.
   [[noreturn]] static void abort(int code);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <vector>
 
@@ -156,8 +155,7 @@ void expect_order(std::size_t groups, std::size_t channels) {
 ncclComm_t connect(NcclQueue& queue, Communicator& host, AxisSet axes, double timeout) {
   ncclUniqueId id{};
   if (host.rank() == 0) check_nccl(ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId");
-  std::memcpy(id.internal, broadcast_string(host, {id.internal, sizeof id.internal}).data(),
-              sizeof id.internal);
+  id = broadcast(host, id);
   return queue.connect(id, host.rank(), host.size(), axes, "the " + name_of(axes) + " axis",
                        timeout);
 }

@@ -34,7 +34,7 @@ Watchdog::Watchdog(const Mesh& mesh, double timeout)
   if (timeout <= 0 || !recorder_ || recorder_->world() == 1) return;
   {
     const StartWait wait("reading data and making the model", timeout);
-    hosts_ = gather_strings(mesh.world(), host_name());
+    hosts_ = gather(mesh.world(), host_name());
   }
   for (int r = 0; r < recorder_->world(); ++r) {
     const int pid = r != recorder_->rank() && recorder_->visible(r) ? recorder_->status(r).pid : 0;

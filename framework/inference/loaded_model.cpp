@@ -51,26 +51,27 @@ std::string checkpoint_path(const std::string& path, checkpoint::Verification ve
 }
 
 std::string verified_path(const std::string& path, comm::Communicator& world) {
-  constexpr char kFound = '=', kError = '!';
-  std::future<std::string> search;
+  std::string error;
+  std::future<std::string> search;  // of the path; empty with an error
   if (world.rank() == 0)
     search = std::async(std::launch::async, [&] {
       try {
         const std::string found = checkpoint_path(path, checkpoint::Verification::checksums);
         if (found == path && !huggingface::is_huggingface(path))
           checkpoint::CheckpointReader(path).verify();
-        return kFound + found;
+        return found;
       } catch (const Error& e) {
         if (e.code() != ExitCode::input) throw;
-        return kError + std::string(e.what());
+        error = e.what();
+        return std::string();
       }
     });
-  const std::string answer = comm::broadcast_when_ready(world, [&]() -> std::optional<std::string> {
+  const std::string found = comm::broadcast_when_ready(world, [&]() -> std::optional<std::string> {
     if (search.wait_for(std::chrono::seconds(1)) != std::future_status::ready) return {};
     return search.get();
   });
-  if (answer[0] == kError) throw Error(ExitCode::input, answer.substr(1));
-  return answer.substr(1);
+  if (found.empty()) throw Error(ExitCode::input, comm::broadcast(world, error));
+  return found;
 }
 
 namespace {

@@ -327,7 +327,7 @@ class AsRun {
       f.error = 1, f.worst = e.what();
     }
     mesh_.world().all_reduce({&f.error, DType::f64, {1}}, comm::Collective::all_reduce_max);
-    const auto of_stages = comm::gather_strings(mesh_.world(), f.worst);
+    const auto of_stages = comm::gather(mesh_.world(), f.worst);
     const auto first =
         std::ranges::find_if(of_stages, [](const std::string& s) { return !s.empty(); });
     if (first != of_stages.end()) f.worst = *first;

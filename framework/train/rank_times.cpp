@@ -10,7 +10,7 @@
 
 namespace tfm::train {
 RankTimes::RankTimes(const comm::Mesh& mesh, const comm::Mesh& tensors)
-    : mesh_(mesh), hosts_(comm::gather_strings(mesh.world(), host_name())) {
+    : mesh_(mesh), hosts_(comm::gather(mesh.world(), host_name())) {
   for (const comm::AxisSet axes : mesh.layout.groups())
     if (mesh.layout.size(axes) > 1 && !tensors.group(axes).on_stream()) axes_.push_back(axes);
   if (mesh.messages && !tensors.messages->on_stream()) axes_.push_back(nn::kStageAxes);

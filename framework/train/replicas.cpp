@@ -107,7 +107,7 @@ void check_replicas(Engine& engine, const std::string& what) {
     }
   }
   if (differing == 0) return;
-  const auto names = comm::gather_strings(mesh.stage(), host_name());
+  const auto names = comm::gather(mesh.stage(), host_name());
   std::vector<std::string> hosts(static_cast<std::size_t>(mesh.layout.world()));
   for (std::size_t m = 0; m < members.size(); ++m)
     hosts[static_cast<std::size_t>(members[m])] = names[m];

@@ -49,7 +49,7 @@ std::string checkpoint_to_resume(const TrainingRun& run) {
       checkpoint::CheckpointReader(path).verify();
     });
   }
-  return comm::broadcast_string(run.mesh.world(), path);
+  return comm::broadcast(run.mesh.world(), path);
 }
 
 // Of the run that wrote a checkpoint. Error(usage) where this run has another model or batch.

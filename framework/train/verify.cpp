@@ -179,12 +179,11 @@ std::string shared_folder(const comm::Mesh& mesh) {
   std::error_code ignored, failed;
   std::string why;
   for (const fs::path& place : {fs::temp_directory_path(ignored), fs::current_path(ignored)}) {
-    const std::string dir = comm::broadcast_string(
+    const std::string dir = comm::broadcast(
         mesh.world(), (place / ("tfm-verify-" + std::to_string(getpid()))).string());
     if (mesh.rank() == 0) fs::create_directory(dir, failed);
-    why +=
-        "\n  " + dir + ": " +
-        comm::broadcast_string(mesh.world(), failed ? failed.message() : "not there on all hosts");
+    why += "\n  " + dir + ": " +
+           comm::broadcast(mesh.world(), failed ? failed.message() : "not there on all hosts");
     mesh.world().barrier();
     std::int32_t missing = !fs::is_directory(dir, ignored);
     mesh.world().all_reduce({&missing, DType::i32, {1}}, comm::Collective::all_reduce_max);

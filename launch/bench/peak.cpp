@@ -64,8 +64,8 @@ void measure_peak(const Launch& launch, config::Precision precision, train::Mach
   device::Device device = device::Device::cpu(launch.threads());
   launch.gather("");  // all measure at once
   const Rate mine = best_rate(device, plan::dtype_of(precision));
-  for (const std::string& rate : launch.gather(number_text(mine.flops * share_of_cores(launch))))
-    machine.peak_flops += std::stod(rate);
+  for (const double rate : launch.gather(mine.flops * share_of_cores(launch)))
+    machine.peak_flops += rate;
   machine.peak_from = "measured: products of " + std::to_string(mine.size) + " x " +
                       std::to_string(mine.size) + " in " + config::word(precision) + " on " +
                       counted(launch.ranks, "rank") + " of " + counted(launch.threads(), "thread");

@@ -110,7 +110,7 @@ bool shared_and_writable(const Examination& e, const std::string& dir) {
   const std::string token = dir + "/.tfm-doctor",
                     mine = token + "-" + std::to_string(rank_of_launch());
   const std::string words =
-      gather(e.launch, std::to_string(::getpid()) + " " + std::to_string(std::time(nullptr)))[0];
+      e.launch.gather(std::to_string(::getpid()) + " " + std::to_string(std::time(nullptr)))[0];
   const auto written = error_of([&] {
     if (e.lead()) io::replace_file(token, words);
   });
@@ -174,8 +174,8 @@ void check_checkpoints(const Examination& e, const config::Config& config) {
                                                         : config.checkpoint.directory();
   e.patience.wait_for("the checkpoint directory", "see that its file system answers on every node");
   const comm::Mesh mesh(config::layout_of(config), rank_of_launch());
-  const std::int64_t bytes = sum(gather(
-      e.launch, static_cast<double>(plan::checkpoint_bytes(plan::make_step_plan(config, mesh)))));
+  const std::int64_t bytes = sum(e.launch.gather(
+      static_cast<double>(plan::checkpoint_bytes(plan::make_step_plan(config, mesh)))));
   const auto unfit = problems_of(config, [&](config::Problems& problems) {
     train::check_checkpoints(config, problems);
     train::check_latest(config, problems);
@@ -216,7 +216,7 @@ void check_data(const Examination& e, const config::Config& config) {
                           "copy the files to every node, or name them on a file system that every "
                           "node mounts"))
     return;
-  const auto sizes = gather(e.launch, sizes_of(config));
+  const auto sizes = e.launch.gather(sizes_of(config));
   const auto other = std::ranges::find_if(sizes, [&](const auto& s) { return s != sizes[0]; });
   if (other == sizes.end()) return e.findings.ok("data", "present on every rank, of equal sizes");
   const auto [first, theirs] = first_difference_of(sizes[0], *other);
@@ -249,7 +249,7 @@ void check_metrics(const Examination& e, const config::Config& config) {
         fs::file_size(m.jsonl) > 0 && !telemetry::is_metrics_file(m.jsonl))
       throw Error(ExitCode::usage, m.jsonl + " is there, and no run's metrics");
   });
-  if (const std::string why = gather(e.launch, other ? other->what() : "")[0]; !why.empty()) {
+  if (const std::string why = e.launch.gather(other ? other->what() : "")[0]; !why.empty()) {
     e.findings.warning("metrics", "they will not be written: " + why,
                        "set metrics.jsonl to another file");
     bad = true;
@@ -257,7 +257,7 @@ void check_metrics(const Examination& e, const config::Config& config) {
   const auto port = error_of([&] {
     if (e.lead() && !m.listen.empty()) telemetry::MetricsServer::create({.listen = m.listen});
   });
-  if (const std::string why = gather(e.launch, port ? port->what() : "")[0]; !why.empty())
+  if (const std::string why = e.launch.gather(port ? port->what() : "")[0]; !why.empty())
     e.findings.warning("metrics", "they will not be served: " + why,
                        "set another metrics.listen, or none");
   else if (!bad)

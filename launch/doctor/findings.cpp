@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 
 #include "comm/failure.h"
 #include "core/host.h"
@@ -40,17 +39,16 @@ void Findings::problem(const std::string& check, const std::string& text,
 
 bool Findings::of_ranks(const std::string& check, const std::optional<Error>& mine,
                         const std::string& remedy) {
-  const std::string separator(1, '\0');
-  const auto all = gather(*launch_, mine ? std::to_string(static_cast<int>(mine->code())) +
-                                               separator + host_name() + separator + mine->what()
-                                         : std::string());
+  const comm::RankFailure own =
+      mine ? comm::RankFailure{0, static_cast<int>(mine->code()), host_name(), mine->what()}
+           : comm::RankFailure{.code = 0};
   std::vector<comm::RankFailure> failures;
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].empty()) continue;
-    const auto host = all[r].find('\0') + 1, message = all[r].find('\0', host) + 1;
-    failures.push_back({static_cast<int>(r), std::atoi(all[r].c_str()),
-                        all[r].substr(host, message - 1 - host), all[r].substr(message)});
+  for (const std::string& bytes : launch_->gather(comm::pack(own.code, own.host, own.message))) {
+    comm::RankFailure& f = failures.emplace_back();
+    f.rank = static_cast<int>(std::ssize(failures)) - 1;
+    comm::unpack(bytes, f.code, f.host, f.message);
   }
+  std::erase_if(failures, [](const comm::RankFailure& f) { return f.code == 0; });
   if (failures.empty()) return false;
   const bool input = std::ranges::all_of(failures, [](const comm::RankFailure& f) {
     return f.code == static_cast<int>(ExitCode::input);
@@ -93,18 +91,6 @@ nlohmann::ordered_json Findings::json() const {
                              {"remedy", f.remedy}});
   j.update(measured);
   return j;
-}
-
-std::vector<std::string> gather(const Launch& launch, const std::string& text) {
-  return launch.gather(text);
-}
-
-std::vector<double> gather(const Launch& launch, double value) {
-  std::vector<double> all;
-  const std::string bytes(reinterpret_cast<const char*>(&value), sizeof value);
-  for (const std::string& text : gather(launch, bytes))
-    std::memcpy(&all.emplace_back(), text.data(), sizeof value);
-  return all;
 }
 
 }  // namespace tfm::launch

@@ -45,10 +45,6 @@ class Findings {
   std::vector<Finding> all_;
 };
 
-// The values of all ranks in rank order, on every rank; a single one without a launcher.
-std::vector<std::string> gather(const Launch& launch, const std::string& text);
-std::vector<double> gather(const Launch& launch, double value);
-
 // What `body` throws, as an Error; nullopt if nothing.
 template <class F>
 std::optional<Error> error_of(F&& body) {

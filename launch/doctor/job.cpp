@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <sstream>
 
 #include "core/host.h"
 #include "core/strings.h"
@@ -28,7 +27,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 std::vector<std::string> places_of_ranks(const Examination& e, bool on_gpu) {
   std::string place = name_of_cpus(topology_of_machine().get(), e.launch.cores.cpus);
   if (on_gpu) place += ", GPU " + device::Device::bus_id(e.launch.local_rank());
-  const std::vector<std::string> places = gather(e.launch, place);
+  const std::vector<std::string> places = e.launch.gather(place);
   e.findings.measured["places"] = places;
   return places;
 }
@@ -91,11 +90,12 @@ void Patience::wait_for(const std::string& what, const std::string& remedy) {
 
 std::vector<Node> nodes_of(const Launch& launch) {
   // Ranks of a node have the same first rank.
-  std::vector<std::string> of_node{std::to_string(rank_of_launch())};
+  std::vector<int> of_node{rank_of_launch()};
   if (launch.session) of_node = launch.session->gather(of_node[0], comm::MpiSession::Scope::node);
-  const auto nodes = gather(launch, of_node[0]), hosts = gather(launch, host_name());
+  const auto nodes = launch.gather(of_node[0]);
+  const auto hosts = launch.gather(host_name());
   std::vector<Node> all;
-  std::map<std::string, std::size_t> place;
+  std::map<int, std::size_t> place;
   for (std::size_t r = 0; r < nodes.size(); ++r) {
     const auto [at, first] = place.emplace(nodes[r], all.size());
     if (first) all.push_back({hosts[r], {}});
@@ -139,8 +139,8 @@ bool check_settings(const Examination& e, const config::Config* config,
   if (e.findings.of_ranks("configuration", unreadable,
                           "give every node the same file, in a shared folder or as a copy"))
     return false;
-  const auto ranks = of_all_ranks(
-      settings_of_rank(config), [&](const std::string& value) { return gather(e.launch, value); });
+  const auto ranks = of_all_ranks(settings_of_rank(config),
+                                  [&](const std::string& value) { return e.launch.gather(value); });
   if (const auto difference = first_difference(ranks)) {
     const std::string text = difference->what();
     const auto cut = text.rfind("; ");
@@ -157,16 +157,11 @@ bool check_settings(const Examination& e, const config::Config* config,
 
 void check_cores(const Examination& e, bool on_gpu) {
   const RankCores& mine = e.launch.cores;
-  std::ostringstream own;
-  own << mine.threads << ' ' << mine.cpus.size() << ' ' << mine.share << ' ' << mine.together;
   struct Cores {
     int threads, own, share, together;
   };
-  std::vector<Cores> all;
-  for (const std::string& text : gather(e.launch, own.str())) {
-    Cores& c = all.emplace_back();
-    std::istringstream(text) >> c.threads >> c.own >> c.share >> c.together;
-  }
+  const auto all = e.launch.gather(
+      Cores{mine.threads, static_cast<int>(mine.cpus.size()), mine.share, mine.together});
   bool good = true;
   for (const Node& n : e.nodes) {
     int threads = 0;
@@ -215,7 +210,7 @@ void check_memory(const Examination& e, const config::Config& config) {
   std::int64_t available = available_memory();
   if (on_gpu) {
     const auto none = error_of([&] { device::Device::describe_gpu(e.launch.local_rank()); });
-    if (std::ranges::count(gather(e.launch, none ? 1.0 : 0.0), 1.0) > 0) return;
+    if (std::ranges::count(e.launch.gather(none ? 1 : 0), 1) > 0) return;
     available = device_model(e.launch, config).memory_bytes;
   }
   const PlannedMemory planned = planned_memory(e.launch, config);

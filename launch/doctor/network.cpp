@@ -139,7 +139,7 @@ double seconds_of_sum(const Examination& e, device::Device& device, const comm::
     host.world().barrier();
     double seconds = 0;
     device::timed(device.stream(), &seconds, [&] { group.all_reduce(t); });
-    const auto all = gather(e.launch, seconds);
+    const auto all = e.launch.gather(seconds);
     best = std::min(best, *std::ranges::max_element(all));
   }
   return best;
@@ -197,8 +197,8 @@ void check_speed(const Examination& e, device::Device device) {
     if (tries > 0 && std::ranges::none_of(rates, slow)) break;
     if (tries > 0) std::this_thread::sleep_for(kProductPause);
     e.patience.wait_for("a product on every rank", "look at the rank that does not finish");
-    gather(e.launch, 0.0);  // all at once, as in a step
-    const auto found = gather(e.launch, product_rate(device, DType::f32, n, mean));
+    e.launch.gather(0.0);  // all at once, as in a step
+    const auto found = e.launch.gather(product_rate(device, DType::f32, n, mean));
     std::ranges::transform(rates, found, rates.begin(), std::ranges::max);
   }
   const double usual = median(rates);
@@ -241,7 +241,7 @@ void check_device_and_axes(const Examination& e, const config::Config& config) {
   const auto error = error_of([&] { device = e.launch.device(config); });
   if (e.findings.of_ranks("device", error)) return;
   std::vector<std::string> names;
-  for (const std::string& name : gather(e.launch, device->description()))
+  for (const std::string& name : e.launch.gather(device->description()))
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   std::string text = names[0];
   for (std::size_t i = 1; i < names.size(); ++i) text += "; " + names[i];

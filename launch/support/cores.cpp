@@ -105,15 +105,6 @@ std::map<std::string, std::string> environment() {
   return all;
 }
 
-std::string as_bytes(const std::vector<int>& v) {
-  return {reinterpret_cast<const char*>(v.data()), v.size() * sizeof(int)};
-}
-std::vector<int> as_numbers(const std::string& bytes) {
-  std::vector<int> v(bytes.size() / sizeof(int));
-  if (!v.empty()) std::memcpy(v.data(), bytes.data(), bytes.size());
-  return v;
-}
-
 std::optional<int> threads_asked_for() {
   const char* omp = std::getenv("OMP_NUM_THREADS");
   const std::string_view text = omp ? omp : "";
@@ -130,21 +121,24 @@ std::optional<int> threads_asked_for() {
 }
 
 // `ranks`: {threads, fair share, ...} of each rank.
-std::string warning_of(const std::vector<std::string>& ranks) {
+// Threads of a rank, and the least that it should have.
+struct Threads {
+  int own = 0, expected = 0;
+};
+
+std::string warning_of(const std::vector<Threads>& ranks) {
   int fewer = 0;
-  std::vector<int> worst;
-  for (const std::string& r : ranks) {
-    const std::vector<int> n = as_numbers(r);
-    if (n[0] >= n[1]) continue;
-    ++fewer;
-    if (worst.empty() || n[0] < worst[0]) worst = n;
+  Threads worst;
+  for (const Threads& n : ranks) {
+    if (n.own >= n.expected) continue;
+    if (fewer++ == 0 || n.own < worst.own) worst = n;
   }
   if (fewer == 0) return "";
   return std::to_string(fewer) + " of " + std::to_string(ranks.size()) +
          " ranks are bound to fewer cores than their share of the node: " +
-         std::to_string(worst[0]) + " of " + std::to_string(worst[1]) +
+         std::to_string(worst.own) + " of " + std::to_string(worst.expected) +
          "; bind each rank to its share (Open MPI: mpirun --map-by slot:PE=" +
-         std::to_string(worst[1]) + ", or no binding options)";
+         std::to_string(worst.expected) + ", or no binding options)";
 }
 
 }  // namespace
@@ -213,11 +207,7 @@ RankCores take_cores(const comm::MpiSession* session, const NodeCpus& node,
                                                        gpus)[static_cast<std::size_t>(local)]);
   const Cpus own = cpus_of_process(0);
   std::vector<Cpus> all{own};
-  if (session) {
-    all.clear();
-    for (const std::string& bytes : session->gather(as_bytes(own), comm::MpiSession::Scope::node))
-      all.push_back(as_numbers(bytes));
-  }
+  if (session) all = session->gather(own, comm::MpiSession::Scope::node);
   std::set<int> usable(node.cpus.begin(), node.cpus.end());
   for (const Cpus& cpus : all) usable.insert(cpus.begin(), cpus.end());
   const std::optional<int> asked = threads_asked_for();
@@ -234,15 +224,13 @@ RankCores take_cores(const comm::MpiSession* session, const NodeCpus& node,
                   .warning = {}};
   cores.oversubscribed = cores.threads > cores.together;
   if (!session) return cores;
+  using Scope = comm::MpiSession::Scope;
   int threads = 0;  // of this node
-  for (const std::string& r :
-       session->gather(as_bytes({cores.threads}), comm::MpiSession::Scope::node))
-    threads += as_numbers(r)[0];
-  const int expected = asked || bound ? 0 : cores.share;
-  const auto everybody = session->gather(
-      as_bytes({cores.threads, expected, threads > cores.together}), comm::MpiSession::Scope::job);
-  cores.oversubscribed =
-      std::ranges::any_of(everybody, [](const std::string& r) { return as_numbers(r)[2] != 0; });
+  for (const int n : session->gather(cores.threads, Scope::node)) threads += n;
+  const int oversubscribed = threads > cores.together;
+  cores.oversubscribed = std::ranges::count(session->gather(oversubscribed, Scope::job), 1) > 0;
+  const Threads mine{cores.threads, asked || bound ? 0 : cores.share};
+  const auto everybody = session->gather(mine, Scope::job);
   if (session->rank() == 0) cores.warning = warning_of(everybody);
   return cores;
 }

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "core/host.h"
 #include "core/strings.h"
@@ -70,16 +69,12 @@ std::vector<RankGpus> count_gpus(const std::vector<SeenGpus>& ranks) {
 }
 
 std::vector<RankGpus> gpus_of_ranks(const Launch& launch) {
-  const std::string own = device::Device::unique_id(launch.local_rank());
   std::vector<SeenGpus> ranks;
-  for (const std::string& line : launch.gather(
-           host_name() + " " + machine_id() + " " + std::to_string(device::Device::gpus()) + " " +
-           (own.empty() ? "-" : own) + " " + device::Device::why_no_gpu())) {
+  for (const std::string& bytes : launch.gather(comm::pack(
+           host_name(), device::Device::gpus(), device::Device::unique_id(launch.local_rank()),
+           machine_id(), device::Device::why_no_gpu()))) {
     SeenGpus& r = ranks.emplace_back();
-    std::istringstream in(line);
-    in >> r.host >> r.machine >> r.gpus >> r.own >> std::ws;
-    std::getline(in, r.why);
-    if (r.own == "-") r.own.clear();
+    comm::unpack(bytes, r.host, r.gpus, r.own, r.machine, r.why);
   }
   return count_gpus(ranks);
 }

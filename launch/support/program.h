@@ -6,7 +6,6 @@
 
 #include "comm/device_mesh.h"
 #include "comm/mpi.h"
-#include "comm/pack.h"
 #include "config/config.h"
 #include "core/host.h"
 #include "launch/support/arguments.h"

@@ -15,9 +15,9 @@ class SharedFolder {
  public:
   explicit SharedFolder(const comm::Mesh& mesh)
       : mesh_(mesh),
-        path_(comm::broadcast_string(mesh.world(), (std::filesystem::temp_directory_path() /
-                                                    ("tfm-distributed-" + std::to_string(getpid())))
-                                                       .string())) {
+        path_(comm::broadcast(mesh.world(), (std::filesystem::temp_directory_path() /
+                                             ("tfm-distributed-" + std::to_string(getpid())))
+                                                .string())) {
     if (mesh.rank() == 0) {
       std::filesystem::create_directory(path_);
       std::ofstream text(path_ + "/text.txt");

@@ -351,10 +351,10 @@ TEST_P(Groups, TextsTravel) {
   const auto text = [](int r) {
     return std::string(static_cast<std::size_t>(r * 5), static_cast<char>('a' + r));
   };
-  const auto all = comm::gather_strings(c, text(c.rank()));
+  const auto all = comm::gather(c, text(c.rank()));
   ASSERT_EQ(all.size(), static_cast<std::size_t>(c.size()));
   for (std::size_t r = 0; r < all.size(); ++r) EXPECT_EQ(all[r], text(static_cast<int>(r)));
-  EXPECT_EQ(comm::broadcast_string(c, text(c.rank() + 1)), text(1));
+  EXPECT_EQ(comm::broadcast(c, text(c.rank() + 1)), text(1));
 }
 
 TEST_P(Groups, DifferencesBetweenRanksAreNamed) {

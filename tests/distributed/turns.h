@@ -95,7 +95,7 @@ inline void expect_continued(const std::vector<config::Config>& turns,
     const comm::Layout layout = config::layout_of(turns[i]);
     const comm::Mesh& mesh = mesh_of(layout);
     if (i == 0)
-      dir = comm::broadcast_string(
+      dir = comm::broadcast(
           mesh.world(),
           (fs::temp_directory_path() / ("tfm-turns-" + std::to_string(getpid()))).string());
     train::Engine e(plan::make_step_plan(turns[i], mesh), 1);

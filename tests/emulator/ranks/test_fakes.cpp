@@ -260,7 +260,7 @@ TEST_F(Nccl, ARankThatDoesNotConnectIsAnError) {
   const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1});
   if (job().rank() + 1 == job().size()) {  // comes late
     ncclUniqueId id;
-    std::memcpy(id.internal, comm::broadcast_string(mesh.group(comm::kData), "").data(),
+    std::memcpy(id.internal, comm::broadcast(mesh.group(comm::kData), "").data(),
                 sizeof id.internal);
     mesh.world().barrier();
     ncclComm_t comm = nullptr;
