@@ -10,6 +10,7 @@
 // device_mesh.h makes groups for device tensors from these; nccl.h states what differs under NCCL.
 #include <cstdint>
 #include <string_view>
+#include <tuple>
 
 #include "comm/axis.h"
 #include "core/tensor.h"
@@ -30,16 +31,38 @@ enum class Collective : std::uint8_t {
 };
 std::string_view name_of(Collective c);  // "all_reduce", "all_reduce_max", "reduce_scatter", ...
 
+// What a collective is for.
+enum class Purpose : std::uint8_t {
+  none,
+  gradients,        // of a bucket, summed
+  parameters,       // of a bucket, gathered
+  layers,           // of a model, from here on: values and their gradients
+  cross_attention,  // in layers
+  embedding,
+  head,
+  softmax,      // statistics of a split vocabulary's
+  activations,  // between pipeline stages, with their gradients
+  borrowed,     // parameters that several pipeline stages use, and their gradients
+  totals,       // of labels and losses
+  norm,         // of the gradient
+  optimizer
+};
+
 // A collective as a plan declares it before it runs. Predictions, the collective hash, execution
 // and the flight recorder all use the same declaration.
 struct CollectiveCall {
   Collective kind = Collective::barrier;
   AxisSet axes;
   std::int64_t bytes = 0;  // of the whole tensor, not of one rank's part
+  Purpose purpose = Purpose::none;
   // For a point-to-point message: the peer's index in the group, and the tag that distinguishes the
   // messages between the two ranks.
   int peer = -1, tag = 0;
-  friend bool operator==(const CollectiveCall&, const CollectiveCall&) = default;
+  // Whether the same is exchanged, for whatever purpose.
+  friend bool operator==(const CollectiveCall& a, const CollectiveCall& b) {
+    return std::tie(a.kind, a.axes, a.bytes, a.peer, a.tag) ==
+           std::tie(b.kind, b.axes, b.bytes, b.peer, b.tag);
+  }
 };
 
 class Communicator {

@@ -45,7 +45,8 @@ void Planner::cut_into_stages() {
     const bool apart = i + 1 < passes.size() && has_time_beside(passes[i], passes[i + 1]);
     Instruction s = apart ? only(passes[i], Gradients::of_activations) : std::move(passes[i]);
     std::size_t k = 0;
-    for (const comm::CollectiveCall& call : calls_of(s)) {
+    for (comm::CollectiveCall call : calls_of(s)) {
+      if (call.purpose == comm::Purpose::none) call.purpose = nodes_[s.node].purpose;
       steps.push_back(s);
       program_.exchanges_.push_back({.call = call, .k = k});
       Instruction at = s;

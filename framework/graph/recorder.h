@@ -41,6 +41,7 @@ struct Node {
   std::vector<int> in, out;  // value ids in the order of the op's names; -1: absent input
   int scope = -1;
   int chunk = 0;
+  comm::Purpose purpose{};  // of its collectives that have no other
 };
 
 // The inputs that are not absent.
@@ -91,19 +92,19 @@ class Recorder {
   void next_chunk() { ++chunk_; }
 
   // Adds a component to the names of all that is recorded in its lifetime, such as "ffn" in
-  // "layers.3.ffn".
+  // "layers.3.ffn". The parts that every family has, such as "layers", set the purpose of the
+  // collectives.
   class Named {
    public:
-    Named(Recorder& r, const std::string& name) : r_(r), before_(r.prefix_) {
-      r.prefix_ = r.qualified(name);
-    }
-    ~Named() { r_.prefix_ = before_; }
+    Named(Recorder& r, const std::string& name);
+    ~Named() { r_.prefix_ = before_, r_.purpose_ = purpose_before_; }
     Named(const Named&) = delete;
     Named& operator=(const Named&) = delete;
 
    private:
     Recorder& r_;
     std::string before_;
+    comm::Purpose purpose_before_;
   };
   // A recompute scope. Values that are made in its lifetime and not read outside of it may be
   // recomputed in backward instead of kept. Nested scopes are an internal error.
@@ -125,6 +126,7 @@ class Recorder {
   std::vector<Node> nodes_;
   std::map<int, Value> parameters_;  // by the caller's index
   std::string prefix_;
+  comm::Purpose purpose_{};
   RandomStreams random_streams_;
   int scope_ = -1, scopes_ = 0, chunk_ = 0;
 };

@@ -71,7 +71,8 @@ void Totals::all_reduce(const comm::Mesh& mesh, comm::AxisSet axes) {
 std::vector<comm::CollectiveCall> Totals::collectives(comm::AxisSet axes) {
   std::vector<comm::CollectiveCall> all;
   for (const std::size_t bytes : {sizeof(loss), sizeof(labels), sizeof(correct)})
-    all.push_back({comm::Collective::all_reduce_sum, axes, static_cast<std::int64_t>(bytes)});
+    all.push_back({comm::Collective::all_reduce_sum, axes, static_cast<std::int64_t>(bytes),
+                   comm::Purpose::totals});
   return all;
 }
 

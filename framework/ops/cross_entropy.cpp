@@ -182,12 +182,12 @@ struct LinearCrossEntropy final : graph::StagedOp {
                : 0;
   }
   std::int64_t rows_of(std::int64_t c) const { return std::min(chunk(), rows - c * chunk()); }
-  // The statistics of each chunk.
   std::vector<comm::CollectiveCall> exchanges(graph::Phase) const override {
     std::vector<comm::CollectiveCall> all;
     for (std::int64_t c = 0; options.shards > 1 && c < chunks(); ++c)
       all.push_back({comm::Collective::all_gather, comm::Axis::tensor,
-                     options.shards * 4 * rows_of(c) * size_of(accum_type(dtype))});
+                     options.shards * 4 * rows_of(c) * size_of(accum_type(dtype)),
+                     comm::Purpose::softmax});
     return all;
   }
   graph::Exchanged exchanged(graph::Phase, std::size_t k, const graph::Exec& e) const override {

@@ -16,6 +16,7 @@ Tensor in_workspace(const graph::Exec& e, const Tensor& like) {
 struct Message : graph::StagedOp {
   int peer = 0, tag = 0;
   std::int64_t bytes = 0;
+  comm::Purpose purpose = comm::Purpose::activations;
   graph::Saved saved() const override { return {}; }
   bool crosses_ranks() const override { return true; }
   std::int64_t workspace_bytes(graph::Phase p) const override {
@@ -24,7 +25,7 @@ struct Message : graph::StagedOp {
   bool keeps_workspace(graph::Phase) const override { return true; }
   graph::Work work(graph::Phase) const override { return {.kernels = 0}; }
   comm::CollectiveCall call(comm::Collective kind, int of) const {
-    return {kind, comm::Axis::pipeline, bytes, peer, of};
+    return {kind, comm::Axis::pipeline, bytes, purpose, peer, of};
   }
   void stage(graph::Phase, std::size_t, graph::Exec&) const override {}
 };
@@ -84,7 +85,8 @@ struct LentGradient final : Message {
   std::vector<comm::CollectiveCall> exchanges(graph::Phase p) const override {
     std::vector<comm::CollectiveCall> all;
     if (p == graph::Phase::backward)
-      for (const int b : borrowers) all.push_back({receive, comm::Axis::pipeline, bytes, b, tag});
+      for (const int b : borrowers)
+        all.push_back({receive, comm::Axis::pipeline, bytes, purpose, b, tag});
     return all;
   }
   graph::Exchanged exchanged(graph::Phase, std::size_t, const graph::Exec& e) const override {
@@ -124,14 +126,16 @@ graph::Value receive(graph::Recorder& r, const Shape& shape, int from, int tag) 
 void borrowed_gradient(graph::Recorder& r, graph::Value weight, int owner, int tag) {
   const graph::ValueInfo& info = r.info(weight);
   const std::int64_t bytes = Tensor{nullptr, info.gradient, info.shape}.bytes();
-  r.apply(message<BorrowedGradient>(owner, tag, bytes), {weight}, {});
+  auto op = message<BorrowedGradient>(owner, tag, bytes);
+  op->purpose = comm::Purpose::borrowed;
+  r.apply(std::move(op), {weight}, {});
 }
 
 void lent_gradient(graph::Recorder& r, graph::Value weight, const std::vector<int>& borrowers,
                    int tag) {
   const graph::ValueInfo& info = r.info(weight);
   auto op = message<LentGradient>(-1, tag, Tensor{nullptr, info.gradient, info.shape}.bytes());
-  op->borrowers = borrowers;
+  op->borrowers = borrowers, op->purpose = comm::Purpose::borrowed;
   r.apply(std::move(op), {weight}, {});
 }
 

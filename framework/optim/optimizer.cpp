@@ -25,7 +25,8 @@ void each_lent(const nn::ParameterSet& parameters, F&& f) {
 }
 
 comm::CollectiveCall gather_of(const Bucket& b, DType dtype) {
-  return {comm::Collective::all_gather, b.shared, (b.end - b.begin) * size_of(dtype)};
+  return {comm::Collective::all_gather, b.shared, (b.end - b.begin) * size_of(dtype),
+          comm::Purpose::parameters};
 }
 
 std::vector<comm::CollectiveCall> lend_collectives(const nn::ParameterSet& parameters,
@@ -38,8 +39,8 @@ std::vector<comm::CollectiveCall> lend_collectives(const nn::ParameterSet& param
       if (lends(b, parameters)) all.push_back(gather_of(b, dtype));
   each_lent(parameters, [&](int i, int peer, bool owned) {
     all.push_back({owned ? comm::Collective::send : comm::Collective::receive, nn::kStageAxes,
-                   parameters.local_shape(i).elements() * size_of(dtype), peer,
-                   nn::tag_of_parameter(i) + 1});
+                   parameters.local_shape(i).elements() * size_of(dtype), comm::Purpose::borrowed,
+                   peer, nn::tag_of_parameter(i) + 1});
   });
   return all;
 }
@@ -56,7 +57,7 @@ graph::Sharded sharded_by(int zero, bool alike) {
 }
 
 comm::CollectiveCall sum_of_norm() {
-  return {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)};
+  return {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum), comm::Purpose::norm};
 }
 
 std::vector<comm::CollectiveCall> update_collectives(const nn::ParameterSet& parameters,

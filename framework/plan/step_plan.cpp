@@ -68,13 +68,14 @@ std::vector<graph::BucketUse> bucket_uses(const StepPlan& p, int zero) {
     use.elements = b.end - b.begin;
     for (const int i : b.parameters)
       use.members.push_back({i, p.model().parameters().offset(i) - b.begin});
-    use.reduce = {all_reduce_sum, b.axes, use.elements * gradient};
-    if (zero > 0) use.reduce = {reduce_scatter, b.shared, use.elements * gradient};
+    use.reduce = {all_reduce_sum, b.axes, use.elements * gradient, comm::Purpose::gradients};
+    if (zero > 0) use.reduce.kind = reduce_scatter, use.reduce.axes = b.shared;
     if (const comm::AxisSet across = b.axes - b.shared; zero > 0 && p.mesh.layout.size(across) > 1)
       use.across = {all_reduce_sum, p.mesh.layout.group_of(across),
-                    div_exact(use.elements, p.mesh.layout.size(b.shared)) * gradient};
+                    div_exact(use.elements, p.mesh.layout.size(b.shared)) * gradient,
+                    comm::Purpose::gradients};
     if (sharded.parameters || optim::gathered_by_step(b, p.model().parameters(), zero))
-      use.gather = {all_gather, b.shared, use.elements * parameter};
+      use.gather = {all_gather, b.shared, use.elements * parameter, comm::Purpose::parameters};
   }
   return all;
 }

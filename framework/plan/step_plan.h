@@ -48,7 +48,7 @@ bool sums_every_run(const config::Config& config, std::int64_t micro_batches);
 // A reduction of one number for each objective over all ranks that have losses.
 inline comm::CollectiveCall over_objectives(comm::Collective kind, const comm::Layout& layout,
                                             std::int64_t objectives) {
-  return {kind, nn::loss_axes(layout), 8 * objectives};
+  return {kind, nn::loss_axes(layout), 8 * objectives, comm::Purpose::totals};
 }
 // The collectives of a step besides those of its program and its update, in order: the sum of the
 // labels, the most labels of a micro-batch if rows are packed, the norm, the sum of the losses.

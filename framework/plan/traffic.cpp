@@ -5,7 +5,6 @@
 #include <map>
 
 #include "models/stages.h"
-#include "nn/stage_messages.h"
 #include "plan/device_model.h"
 
 namespace tfm::plan {
@@ -31,11 +30,6 @@ double sent(const Calls& calls, const comm::Layout& layout, comm::AxisSet family
   return bytes;
 }
 
-Calls calls_of_rule(const StepPlan& p) {
-  return optimizer_of(p).rule->collectives(p.model().parameters(), p.mesh.layout,
-                                           accum_type(p.dtype));
-}
-
 class Comparison {
  public:
   Comparison(const StepPlan& p, comm::AxisSet axes)
@@ -43,11 +37,12 @@ class Comparison {
     const int ranks = p.mesh.layout.size(axes);
     share_ = static_cast<double>(ranks - 1) / ranks;
     result_.axes = comm::name_of(p.mesh.layout.group_of(axes));
-    result_.sent = sent(p.collectives(), p.mesh.layout, axes);
+    calls_ = p.collectives();
+    result_.sent = sent(calls_, p.mesh.layout, axes);
   }
 
   TextbookTraffic finish() {
-    differ("collectives of the optimizer", sent(calls_of_rule(plan_), plan_.mesh.layout, axes_));
+    differ("collectives of the optimizer", sent_for({comm::Purpose::optimizer}));
     double rest = result_.sent - result_.textbook;
     for (const auto& d : result_.differences) rest -= d.bytes;
     differ("other", rest);
@@ -143,9 +138,9 @@ class Comparison {
                        shards * static_cast<double>(m.d_model) *
                        static_cast<double>(size_of(plan_.dtype));
     double rows = -result_.textbook, lent = 0;
-    for (const comm::CollectiveCall& c : plan_.collectives())
+    for (const comm::CollectiveCall& c : calls_)
       if (c.kind == comm::Collective::send)
-        (c.tag < nn::tag_of_parameter(0) ? rows : lent) += static_cast<double>(c.bytes);
+        (c.purpose == comm::Purpose::activations ? rows : lent) += static_cast<double>(c.bytes);
     differ("the encoder's output and its gradient, and other lengths of its rows", rows);
     differ("parameters that several stages use: weights one way, gradients the other", lent);
     numbers();
@@ -181,10 +176,17 @@ class Comparison {
           return x.of == graph::Exchange::Of::parameters && x.bucket == bucket;
         }));
   }
+  double sent_for(std::initializer_list<comm::Purpose> purposes) const {
+    Calls some = calls_;
+    std::erase_if(some, [&](const comm::CollectiveCall& c) {
+      return std::ranges::count(purposes, c.purpose) == 0;
+    });
+    return sent(some, plan_.mesh.layout, axes_);
+  }
   int token_ranks() const { return plan_.mesh.layout.size(nn::kTokenAxes); }
   // Counts of labels, losses and the norm.
   void numbers() {
-    differ("labels, losses and the norm", sent(plan_.sums(), plan_.mesh.layout, axes_));
+    differ("labels, losses and the norm", sent_for({comm::Purpose::totals, comm::Purpose::norm}));
   }
   // Of an element of the parameters, for its gradient and itself, times the ring's share.
   double bytes_of_element() const {
@@ -197,18 +199,22 @@ class Comparison {
   static constexpr const char* kLayers = "layers exchange more";
 
   static std::string part_of(const graph::Program& program, const graph::Exchange& x) {
+    using enum comm::Purpose;
     const graph::Instruction& s = program.instructions()[static_cast<std::size_t>(x.start)];
-    const graph::Node& node = program.recording().nodes()[static_cast<std::size_t>(s.node)];
-    const auto within = [&](const char* scope) {
-      return node.name.find(scope) != std::string::npos;
-    };
-    if (node.op->kind() == "cross_entropy") return "statistics of the split vocabulary's softmax";
+    if (x.call.purpose == softmax) return "statistics of the split vocabulary's softmax";
     if (s.phase == graph::Phase::recompute) return "recompute: exchanges of forward again";
-    if (within("cross_attention")) return "cross-attention";
-    if (within("layers.")) return kLayers;
-    if (within("embedding")) return "embedding: sums over the split vocabulary";
-    if (within("head")) return "head: gradient of what enters it, or its gathers";
-    return "between encoder and decoder";
+    switch (x.call.purpose) {
+      case cross_attention:
+        return "cross-attention";
+      case layers:
+        return kLayers;
+      case embedding:
+        return "embedding: sums over the split vocabulary";
+      case head:
+        return "head: gradient of what enters it, or its gathers";
+      default:
+        return "between encoder and decoder";
+    }
   }
 
   void differ(const std::string& why, double bytes) {
@@ -217,6 +223,7 @@ class Comparison {
 
   const StepPlan& plan_;
   comm::AxisSet axes_;
+  Calls calls_;  // of a step
   double micro_batches_, share_ = 0;
   TextbookTraffic result_;
 };

@@ -187,7 +187,7 @@ ROOMS = {
         ("optim/optimizer.cpp", "if («gathered_by_step(b, parameters, options.zero)») all.push_back", "false", ["ranks2:Zero*"]),
         ("optim/optimizer.cpp", "options_.sharded.gradients ? «state» : begin", "begin", ["ranks2:All/Layouts*"]),
         ("optim/optimizer.cpp", "«comm::kWorld», sizeof(SquareSum)", "nn::kBatchAxes", ["ranks2:All/Layouts*"]),
-        ("plan/step_plan.cpp", "use.reduce = {«reduce_scatter», b.shared", "all_reduce_sum", ["ranks2:Zero*"]),
+        ("plan/step_plan.cpp", "use.reduce.kind = «reduce_scatter»", "all_reduce_sum", ["ranks2:Zero*"]),
         ("plan/step_plan.cpp", "run < runs", "run < 1"),
         ("inference/totals.cpp", "{«sizeof(loss)», sizeof(labels), sizeof(correct)}", "sizeof(loss[0])"),
         ("plan/prediction.cpp", "std::max(busy, now_) + seconds", "busy + seconds"),

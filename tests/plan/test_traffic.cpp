@@ -121,6 +121,9 @@ TEST(Traffic, NothingIsLeftOut) {
         plan_of(8, {"parallel.tensor=2", "optimizer.type=muon", "device=cpu"}),
         plan_of(8, {"parallel.tensor=2", "recompute=full"}, pairs),
         plan_of(4, {"parallel.tensor=4"}, pairs)}) {
+    for (const comm::CollectiveCall& c : p.collectives())
+      EXPECT_TRUE(c.purpose != comm::Purpose::none || p.config.model.translates())
+          << comm::name_of(c.kind) << " over " << comm::name_of(c.axes);
     double counted = 0, listed = 0, compared = 0;
     for (const comm::CollectiveCall& c : p.collectives())
       counted += plan::ring_bytes(c, p.mesh.layout);

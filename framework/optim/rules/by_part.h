@@ -56,7 +56,7 @@ inline void all_reduce(const Update& u, kernels::PartSquares* squares) {
 // All-reduce of `bytes` bytes of sums over the ranks of this pipeline stage, which hold the same
 // parts.
 inline comm::CollectiveCall reduction_of(const comm::Layout& layout, std::int64_t bytes) {
-  return {comm::Collective::all_reduce_sum, layout.stage(), bytes};
+  return {comm::Collective::all_reduce_sum, layout.stage(), bytes, comm::Purpose::optimizer};
 }
 
 }  // namespace tfm::optim

@@ -100,7 +100,8 @@ class Muon final : public Rule {
            {comm::Collective::reduce_scatter, comm::Collective::all_gather})
         each_window(r, [&](std::int64_t, std::int64_t count) {
           all.push_back({kind, layout.stage(),
-                         layout.size(layout.stage()) * count * size_of(accum_type(dtype))});
+                         layout.size(layout.stage()) * count * size_of(accum_type(dtype)),
+                         comm::Purpose::optimizer});
         });
     return all;
   }
