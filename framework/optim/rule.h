@@ -127,6 +127,15 @@ struct Update {
   }
 };
 
+// The first update of one element, before which its states are zero.
+struct FirstUpdate {
+  double weight = 0, gradient = 0;  // `gradient`: clipped
+  double lr = 0;
+  bool decays = false;  // weight decay applies
+  // Error of the sum of the gradient and coupled weight decay, relative to its terms.
+  double rounding = 0;
+};
+
 class Rule {
  public:
   virtual ~Rule() = default;
@@ -159,6 +168,10 @@ class Rule {
                                                      const comm::Layout&) const {
     return {};
   }
+  // Whether the update of an element depends on its weight, gradient and states alone, and leaves
+  // the gradient as it is. For comparisons, such a rule has the weight after the first update.
+  virtual bool element_wise() const { return false; }
+  virtual double after(const FirstUpdate&) const { internal_error("not element-wise"); }
   // Updates the weights, their average and the rule's states; may overwrite the gradients. If
   // outcome->applied is 0, it changes nothing but gradients and workspace.
   virtual void update(const Update&) const = 0;

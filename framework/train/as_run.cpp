@@ -212,10 +212,10 @@ class AsRun {
     Parts found;
     const auto take = [&] { found = local_gradients(); };
     for (int tries = 0; tries < kOverflows; ++tries) {
-      if (!element_wise_) engine_->compute_gradients(s, batch), take();
+      if (!rule_->element_wise()) engine_->compute_gradients(s, batch), take();
       if ((r = engine_->train_step(s, lr, batch)).applied) break;
     }
-    if (element_wise_) take();
+    if (rule_->element_wise()) take();
     Trace trace{.gradients = std::move(found), .losses = {r.loss}, .norms = {r.grad_norm}};
     for (auto& part : trace.gradients)
       for (double& g : part) g /= r.loss_scale;
@@ -223,7 +223,7 @@ class AsRun {
     if (s == 1) interference_.traced(Experiment::layout, trace);
     gradients(of, s, r.loss_scale, trace);
     if (s > 1) return;
-    if (element_wise_) update(before, sums, r.grad_norm, lr);
+    if (rule_->element_wise()) update(before, sums, r.grad_norm, lr);
     if (engine_->flat().master) copies();
     replicas();
   }
@@ -285,16 +285,17 @@ class AsRun {
     all_.push_back(worst("gradient" + of, deviations));
   }
 
-  // The first update is a function of the weight and of its gradient alone.
   void update(const Parts& before, const Parts& sums, double norm, double lr) {
     const Parts after = local_weights();
+    const double most = config_.optimizer.grad_clip,
+                 clip = most > 0 ? std::min(1.0, most / (norm + 1e-6)) : 1;
     std::vector<Deviation> deviations;
     for (std::size_t i = 0; i < slices_.size(); ++i) {
-      FirstUpdate part(config_.optimizer, norm, lr,
-                       engine_->model().parameters().spec(slices_[i].parameter).decay);
+      UpdateCheck part(*rule_);
+      const bool decays = engine_->model().parameters().spec(slices_[i].parameter).decay;
       for (const auto& [begin, end] : owned_.ranges[i])
         for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k)
-          part.add(before[i][k], sums[i][k], after[i][k]);
+          part.add({before[i][k], sums[i][k] * clip, lr, decays}, after[i][k]);
       deviations.push_back(
           part.deviation(std::sqrt(square_sum(before[i].data(), std::ssize(before[i])))));
     }
@@ -372,10 +373,7 @@ class AsRun {
   const Owned owned_;
   SyntheticData data_;
   const double unit_;
-  // The update of an element is a function of its weight and gradient, which it leaves alone.
-  const bool element_wise_ = config_.optimizer.type == config::OptimizerType::adamw ||
-                             config_.optimizer.type == config::OptimizerType::adam ||
-                             config_.optimizer.type == config::OptimizerType::sgd;
+  const std::shared_ptr<const optim::Rule> rule_ = optim::make_rule(config_.optimizer);
   std::vector<std::size_t> place_;  // of each slice among those of the reference
   std::vector<Finding> all_;
 };

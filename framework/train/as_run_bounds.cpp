@@ -29,34 +29,20 @@ Deviation of_gradient(const PartNorms& n, double norm) {
           (kGradientFactor * few * plain + std::sqrt(n.kinks) + kResidue * norm) / size + kSumUnit};
 }
 
-FirstUpdate::FirstUpdate(const config::OptimizerConfig& optimizer, double norm, double lr,
-                         bool decays)
-    : optimizer_(optimizer),
-      clip_(optimizer.grad_clip > 0 ? std::min(1.0, optimizer.grad_clip / (norm + 1e-6)) : 1),
-      lr_(lr),
-      decays_(decays) {}
-
-double FirstUpdate::expected(double w, double gradient, double rounding) const {
-  const config::OptimizerConfig& o = optimizer_;
-  const bool coupled = decays_ && o.type != config::OptimizerType::adamw;
-  const double own = gradient * clip_, pull = coupled ? w * o.weight_decay : 0;
-  const double g = own + pull + rounding * (std::abs(own) + std::abs(pull));
-  if (o.type == config::OptimizerType::sgd) return w - lr_ * g;
-  return w * (coupled || !decays_ ? 1 : 1 - lr_ * o.weight_decay) - lr_ * g / (std::abs(g) + o.eps);
-}
-
-void FirstUpdate::add(double before, double gradient, double after) {
-  const double w = expected(before, gradient, 0);
+void UpdateCheck::add(optim::FirstUpdate u, double after) {
+  const double w = rule_.after(u);
   error_ += (after - w) * (after - w);
   // Of the weight, of a step that is made of a dozen roundings, and of its gradient, of which
   // Adam's step is a steep function near zero.
-  const double steep =
-      expected(before, gradient, 4 * kUnit) - expected(before, gradient, -4 * kUnit);
-  const double step = 12 * kUnit * (std::abs(w - before) + lr_);
+  u.rounding = 4 * kUnit;
+  double steep = rule_.after(u);
+  u.rounding = -4 * kUnit;
+  steep -= rule_.after(u);
+  const double step = 12 * kUnit * (std::abs(w - u.weight) + u.lr);
   bound_ += std::pow(kUnit * std::abs(w) + step + std::abs(steep), 2);
 }
 
-Deviation FirstUpdate::deviation(double norm_of_weights) const {
+Deviation UpdateCheck::deviation(double norm_of_weights) const {
   const double size = std::max(norm_of_weights, 1e-300);
   return {std::sqrt(error_) / size, std::sqrt(bound_) / size};
 }

@@ -1,7 +1,7 @@
 #pragma once
 // How far a run in its own precision may be from the reference (as_run.cpp). Bounds follow what
 // rounding alone does to the same step, and scale with the share of a part that a rank has.
-#include "config/config.h"
+#include "optim/rule.h"
 #include "train/verify.h"
 
 namespace tfm::train {
@@ -23,23 +23,16 @@ struct PartNorms {
 // `norm`: of the whole gradient of the reference.
 Deviation of_gradient(const PartNorms& part, double norm);
 
-// Checks the first update of a part, which is a function of each weight and its gradient alone.
-class FirstUpdate {
+// Checks the first update of a part by a rule that is element-wise.
+class UpdateCheck {
  public:
-  // `norm`: of the run's gradient, by which it is clipped; `decays`: whether weight decay applies.
-  FirstUpdate(const config::OptimizerConfig& optimizer, double norm, double lr, bool decays);
-  // Adds an element: the weight before, its gradient, the weight after.
-  void add(double before, double gradient, double after);
+  explicit UpdateCheck(const optim::Rule& rule) : rule_(rule) {}
+  // `after`: the weight.
+  void add(optim::FirstUpdate update, double after);
   Deviation deviation(double norm_of_weights) const;
 
  private:
-  // The weight after the update. `rounding`: error of the gradient, relative to the terms that it
-  // sums.
-  double expected(double w, double gradient, double rounding) const;
-
-  const config::OptimizerConfig& optimizer_;
-  double clip_, lr_;
-  bool decays_;
+  const optim::Rule& rule_;
   double error_ = 0, bound_ = 0;  // sums of squares
 };
 

@@ -132,14 +132,15 @@ void resume(TrainingRun& run, const std::string& path) {
   if (run.lead()) say("resumed from " + path + " at step " + std::to_string(m.step));
 }
 
-// Files may hold options of several rules, of which optimizer.type chooses one.
+// Files may hold options of several rules, of which optimizer.type chooses one: a section each.
 void warn_of_unused_options(const config::Config& config) {
+  const std::string chosen = config::word(config.optimizer.type);
   const auto values = config::values_by_key(config), defaults = config::values_by_key({});
   for (const auto& [key, value] : values)
-    for (const auto owner : {config::OptimizerType::adafactor, config::OptimizerType::muon})
-      if (key.starts_with("optimizer." + config::word(owner) + ".") &&
-          owner != config.optimizer.type && value != defaults.at(key))
-        warn(key + " has no effect with optimizer.type " + config::word(config.optimizer.type));
+    for (const std::string_view owner : words(config.optimizer.type))
+      if (owner != chosen && key.starts_with("optimizer." + std::string(owner) + ".") &&
+          value != defaults.at(key))
+        warn(key + " has no effect with optimizer.type " + chosen);
 }
 
 }  // namespace

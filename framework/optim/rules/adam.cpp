@@ -15,12 +15,19 @@ class Adam final : public Rule {
     return adam_numbers(config_, update, lr);
   }
   void update(const Update& u) const override {
-    update_elements(
-        u, kernels::AdamRule{config_.beta1, config_.beta2, config_.eps, config_.weight_decay,
-                             config_.type == config::OptimizerType::adamw});
+    update_elements(u, kernels::AdamRule{config_.beta1, config_.beta2, config_.eps,
+                                         config_.weight_decay, decoupled()});
+  }
+  bool element_wise() const override { return true; }
+  double after(const FirstUpdate& u) const override {
+    const double g = with_decay(u, decoupled() ? 0 : config_.weight_decay);
+    return u.weight * (decoupled() && u.decays ? 1 - u.lr * config_.weight_decay : 1) -
+           u.lr * g / (std::abs(g) + config_.eps);
   }
 
  private:
+  bool decoupled() const { return config_.type == config::OptimizerType::adamw; }
+
   config::OptimizerConfig config_;
 };
 

@@ -1,9 +1,17 @@
 #pragma once
 // Elementwise rules: one pass of a kernel over flat ranges.
+#include <cmath>
+
 #include "kernels/optimizer.h"
 #include "optim/rule.h"
 
 namespace tfm::optim {
+
+// The gradient, to which coupled weight decay is added.
+inline double with_decay(const FirstUpdate& u, double decay) {
+  const double pull = u.decays ? u.weight * decay : 0;
+  return u.gradient + pull + u.rounding * (std::abs(u.gradient) + std::abs(pull));
+}
 
 // Updates the ranges of a group by a rule of kernels/optimizer.h. The group's states are the rule's
 // moments, in order.

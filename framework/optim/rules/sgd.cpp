@@ -13,6 +13,10 @@ class Sgd final : public Rule {
   }
   UpdateNumbers numbers(std::int64_t, double lr) const override { return {.lr = lr}; }
   void update(const Update& u) const override { update_elements(u, rule_); }
+  bool element_wise() const override { return true; }
+  double after(const FirstUpdate& u) const override {
+    return u.weight - u.lr * with_decay(u, rule_.decay);
+  }
 
  private:
   kernels::SgdRule rule_;
