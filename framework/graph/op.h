@@ -41,14 +41,24 @@ struct StepState {
   std::array<std::int64_t, kMostObjectives> packed_rows{};
 };
 
+struct Instruction;
+
+// Hooks of a program that runs on a CPU. They may change the tensors that they see.
+class Hooks {
+ public:
+  virtual ~Hooks() = default;
+  virtual void before(const Instruction&) {}
+  virtual void after(const Instruction&) {}
+  // A tensor that a fused op keeps to itself, and that separate ops would store.
+  virtual void inner(Tensor) {}
+};
+
 struct ExecContext {
   device::AnyStream stream;
   const comm::Mesh* mesh = nullptr;
   StepState state;
   const StepNumbers* numbers = nullptr;  // in device memory; null: all zero, gradients unscaled
-  // For comparisons with a run of lower precision, on CPUs: rounds an intermediate tensor that a
-  // fused op keeps to itself but separate ops would store. Null: nothing is rounded.
-  std::function<void(Tensor)> round_inner = nullptr;
+  Hooks* hooks = nullptr;
 };
 
 // Tensors of one step of the program, as seen by the op that runs.
@@ -141,6 +151,8 @@ class Op {
   // In training, backward() also does the forward pass: it writes outputs and gradients at once.
   // Such an op has no consumers.
   virtual bool forward_with_backward() const { return false; }
+  // Inputs at whose zeros the gradient jumps.
+  virtual OperandSet kinks() const { return {}; }
   // Inputs whose gradient equals that of the first output. The planner lets them share its memory
   // where possible; their slots are then null.
   virtual OperandSet passes_gradient() const { return {}; }

@@ -259,10 +259,12 @@ void Program::exchange(std::size_t i, const ExecContext& context, std::int64_t s
 }
 
 void Program::run_instruction(std::size_t i, const ExecContext& context, std::int64_t slot) const {
+  if (context.hooks) context.hooks->before(instructions_[i]);
   if (instructions_[i].kind != Instruction::Kind::compute)
     exchange(i, context, slot);
   else if (!fused_with_next(i))
     compute(i, context, slot);
+  if (context.hooks) context.hooks->after(instructions_[i]);
 }
 
 void Program::run(const ExecContext& context, std::vector<double>* seconds, Section section,

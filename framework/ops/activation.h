@@ -16,6 +16,9 @@ struct Act final : graph::Op {
   std::string_view kind() const override { return "activation"; }
   graph::Saved saved() const override { return {.inputs = {x}}; }
   bool cheap() const override { return true; }
+  graph::OperandSet kinks() const override {
+    return act == kernels::Activation::relu ? graph::OperandSet{x} : graph::OperandSet{};
+  }
   // With 16-bit types, matrix products are so fast that recomputing exponentials is not free.
   bool free_on_cpus(DType dtype) const override { return size_of(dtype) > 2; }
 

@@ -319,21 +319,21 @@ struct LinearCrossEntropy final : graph::StagedOp {
       kernels::embedding(s, kernels::EmbeddingArgs<T>{at.args.rows, cols, at.places,
                                                       e.in(x).ptr<T>(), 0, rows, 1, at.packed_x});
     multiply(s, at, e.in(weight).ptr<T>(), e.in(bias).ptr<T>());
-    round_inner(e, at);
+    show(e, at);
   }
 
   template <class T, class S>
   void make_loss(S& s, const graph::Exec& e, const Chunk<T>& at, bool gradients) const {
     kernels::cross_entropy_loss(s, at.args);
     if (!gradients) return;
-    round_inner(e, at);
+    show(e, at);
     make_gradients(s, at, e.in(weight).ptr<T>(), e.grad_in(x), e.grad_in(weight), e.grad_in(bias));
   }
 
   template <class T>
-  void round_inner(const graph::Exec& e, const Chunk<T>& at) const {
-    if (e.context.round_inner)
-      e.context.round_inner({at.args.logits, dtype, {at.args.rows * at.args.stride}});
+  void show(const graph::Exec& e, const Chunk<T>& at) const {
+    if (e.context.hooks)
+      e.context.hooks->inner({at.args.logits, dtype, {at.args.rows * at.args.stride}});
   }
 };
 

@@ -5,8 +5,6 @@
 #include <cmath>
 #include <span>
 
-#include "ops/activation.h"
-
 namespace tfm::train {
 namespace {
 
@@ -68,41 +66,68 @@ void ReferenceStep::set_weights(const std::vector<std::vector<double>>& parts) {
       });
 }
 
-void ReferenceStep::round(const graph::Buffer& b, const Grid& grid) {
-  if (b.persistent || b.value < 0) return;
-  const bool gradient = b.kind == graph::Buffer::Kind::gradient;
-  const auto value = static_cast<std::size_t>(b.value);
-  const DType to = gradient ? gradient_types_[value] : values_[value];
-  if (to == DType::bf16 || to == DType::f16 || to == DType::f32)
-    round(reinterpret_cast<double*>(engine_.idle_memory().data() + b.offset), b.bytes / 8, to,
-          grid);
-}
+// Rounds what ops write, and crosses kinks.
+class ReferenceStep::Hooks final : public graph::Hooks {
+ public:
+  Hooks(ReferenceStep& step, const std::optional<Grid>& rounding, double kinks)
+      : step_(step), shape_(step.engine_.plan().shapes[0]), rounding_(rounding), kinks_(kinks) {}
 
-void ReferenceStep::round(double* x, std::int64_t n, DType to, const Grid& grid) {
-  const bool sums =
-      to == DType::f32 && plan::dtype_of(engine_.plan().config.precision) == DType::f32;
-  const int bits = significant_bits(to) - (sums ? kSumBits : 0);
-  const double least = to == DType::f16 ? 0x1p-14 : 0;
-#pragma omp parallel for num_threads(engine_.device().threads()) schedule(static)
-  for (std::int64_t i = 0; i < n; ++i) x[i] = rounded(x[i] * grid.scale, bits, least) / grid.scale;
-}
+  void before(const graph::Instruction& s) override {
+    if (kinks_ == 0 || s.phase != graph::Phase::backward || s.node < 0) return;
+    const graph::Node& node = shape_.training.tape->nodes()[static_cast<std::size_t>(s.node)];
+    for (std::size_t k = 0; k < s.in.size(); ++k)
+      if (node.op->kinks().contains(k)) cross(memory_of(s.in[k]));
+  }
+  void after(const graph::Instruction& s) override {
+    if (!rounding_) return;
+    for (const int b : s.out)
+      if (b >= 0) round(b);
+    for (const graph::GradRef& g : s.grad_in)
+      if (g.buffer >= 0) round(g.buffer);
+  }
+  void inner(Tensor t) override {
+    if (rounding_) round({t.ptr<double>(), static_cast<std::size_t>(t.elements())}, precision());
+  }
 
-void ReferenceStep::cross_kinks(const graph::Instruction& step, double kinks) {
-  const plan::ShapePlan& shape = engine_.plan().shapes[0];
-  if (step.phase != graph::Phase::backward || step.node < 0) return;
-  const graph::Node& node = shape.training.tape->nodes()[static_cast<std::size_t>(step.node)];
-  const auto* const op = dynamic_cast<const ops::Act*>(node.op.get());
-  if (!op || op->act != kernels::Activation::relu) return;
-  const graph::Buffer& b =
-      shape.train_program.buffers()[static_cast<std::size_t>(step.in[ops::Act::x])];
-  const std::span<double> x(reinterpret_cast<double*>(engine_.idle_memory().data() + b.offset),
-                            static_cast<std::size_t>(b.bytes) / sizeof(double));
-  double squares = 0;
-  for (const double v : x) squares += v * v;
-  const double near = kinks * std::sqrt(squares / static_cast<double>(x.size()));
-  for (double& v : x)
-    if (std::abs(v) < near) v = -v;
-}
+ private:
+  const graph::Buffer& buffer(int b) const {
+    return shape_.train_program.buffers()[static_cast<std::size_t>(b)];
+  }
+  std::span<double> memory_of(int b) const {
+    return {reinterpret_cast<double*>(step_.engine_.idle_memory().data() + buffer(b).offset),
+            static_cast<std::size_t>(buffer(b).bytes) / sizeof(double)};
+  }
+  DType precision() const { return plan::dtype_of(step_.engine_.plan().config.precision); }
+
+  void round(int b) {
+    if (buffer(b).persistent || buffer(b).value < 0) return;
+    const bool gradient = buffer(b).kind == graph::Buffer::Kind::gradient;
+    const auto value = static_cast<std::size_t>(buffer(b).value);
+    const DType to = gradient ? step_.gradient_types_[value] : step_.values_[value];
+    if (to == DType::bf16 || to == DType::f16 || to == DType::f32) round(memory_of(b), to);
+  }
+
+  void round(std::span<double> x, DType to) {
+    const bool sums = to == DType::f32 && precision() == DType::f32;
+    const int bits = significant_bits(to) - (sums ? kSumBits : 0);
+    const double least = to == DType::f16 ? 0x1p-14 : 0, scale = rounding_->scale;
+#pragma omp parallel for num_threads(step_.engine_.device().threads()) schedule(static)
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = rounded(x[i] * scale, bits, least) / scale;
+  }
+
+  void cross(std::span<double> x) const {
+    double squares = 0;
+    for (const double v : x) squares += v * v;
+    const double near = kinks_ * std::sqrt(squares / static_cast<double>(x.size()));
+    for (double& v : x)
+      if (std::abs(v) < near) v = -v;
+  }
+
+  ReferenceStep& step_;
+  const plan::ShapePlan& shape_;
+  const std::optional<Grid>& rounding_;
+  const double kinks_;
+};
 
 double ReferenceStep::compute(std::int64_t step, double loss_scale,
                               const std::optional<Grid>& rounding, double kinks) {
@@ -125,15 +150,12 @@ double ReferenceStep::compute(std::int64_t step, double loss_scale,
     numbers.gradient_scale[k] = loss_scale / std::max(labels[k], 1.0);
   }
   const comm::RankContext rank = engine_.rank_context();
+  Hooks hooks(*this, rounding, kinks);
   graph::ExecContext context{engine_.device().stream(),
                              &rank.tensors,
                              {.seed = engine_.plan().config.train.seed},
-                             &numbers};
-  if (rounding)
-    context.round_inner = [&](Tensor t) {
-      round(t.ptr<double>(), t.elements(), plan::dtype_of(engine_.plan().config.precision),
-            *rounding);
-    };
+                             &numbers,
+                             &hooks};
   for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
     numbers.first_sequence = m * shape.shape.sequences;
     for (const auto& [field, value] : shape.training.inputs) {
@@ -141,16 +163,7 @@ double ReferenceStep::compute(std::int64_t step, double loss_scale,
       std::copy_n(batch.at(field).begin() + m * n, n, program.value(value).ptr<std::int32_t>());
     }
     context.state.micro_batch = {.first = m == 0, .last = m + 1 == shape.micro_batches};
-    for (std::size_t i = 0; i < program.instructions().size(); ++i) {
-      const graph::Instruction& s = program.instructions()[i];
-      if (kinks > 0) cross_kinks(s, kinks);
-      program.run_instruction(i, context);
-      if (!rounding) continue;
-      for (const int b : s.out)
-        if (b >= 0) round(program.buffers()[static_cast<std::size_t>(b)], *rounding);
-      for (const graph::GradRef& g : s.grad_in)
-        if (g.buffer >= 0) round(program.buffers()[static_cast<std::size_t>(g.buffer)], *rounding);
-    }
+    program.run(context);
     for (std::size_t k = 0; k < objectives; ++k)
       losses[k] += *program.value(shape.training.losses[k].value).ptr<double>();
   }

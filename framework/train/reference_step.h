@@ -35,9 +35,7 @@ class ReferenceStep {
   const double* gradients() const { return static_cast<const double*>(engine_.flat().gradients); }
 
  private:
-  void round(const graph::Buffer& buffer, const Grid& grid);
-  void round(double* x, std::int64_t n, DType to, const Grid& grid);
-  void cross_kinks(const graph::Instruction& step, double kinks);
+  class Hooks;
 
   Engine engine_;
   SyntheticData data_;
