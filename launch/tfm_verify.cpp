@@ -9,7 +9,9 @@
 #include "launch/support/control_group.h"
 #include "launch/support/device_choice.h"
 #include "models/registry.h"
-#include "train/as_run.h"
+#include "verify/as_run.h"
+#include "verify/layout.h"
+#include "verify/save_and_load.h"
 
 namespace {
 
@@ -33,11 +35,11 @@ Exits with 0 if all are equal, otherwise with 1 after naming the first tensor th
 
 using namespace tfm;
 
-// A wrong first gradient of `parameter`, on the last rank of the sharded run that has it or on all
-// that do; none where it is empty. Collective.
-train::Interference interference(const config::Config& config, const comm::Mesh& mesh,
-                                 const std::string& parameter, bool all) {
-  if (parameter.empty()) return {};
+// Makes the first gradient of `parameter` wrong, on the last rank that has it or on all that do;
+// nothing where it is empty. Collective.
+std::function<void(verify::Trace&)> injection(const config::Config& config, const comm::Mesh& mesh,
+                                              const std::string& parameter, bool all) {
+  if (parameter.empty()) return [](verify::Trace&) {};
   const auto model = models::make_model(config, mesh);
   const auto& slices = model->parameters().slices();
   const auto found = std::ranges::find(slices, parameter, &nn::PartSlice::name);
@@ -50,13 +52,10 @@ train::Interference interference(const config::Config& config, const comm::Mesh&
     throw Error(ExitCode::usage, "--inject-error: the model has no parameter " + parameter +
                                      "; expected one such as " + slices.front().name);
   const bool here = has > 0 && (all || having.rend() - last == mesh.rank() + 1);
-  return {.traced = [part = static_cast<std::size_t>(found - slices.begin()), here](
-                        train::Experiment which, train::Trace& trace) {
-    using train::Experiment;
-    const bool sharded = which == Experiment::layout || which == Experiment::no_zero;
-    if (here && sharded && part < trace.gradients.size() && !trace.gradients[part].empty())
+  return [part = static_cast<std::size_t>(found - slices.begin()), here](verify::Trace& trace) {
+    if (here && part < trace.gradients.size() && !trace.gradients[part].empty())
       trace.gradients[part].front() += 1;
-  }};
+  };
 }
 
 // " on ranks 1, 3"
@@ -71,9 +70,9 @@ std::string on_ranks(const std::vector<int>& ranks) {
 }
 
 // Prints the findings; whether all are equal.
-bool report(const std::vector<train::Finding>& findings, bool lead) {
+bool report(const std::vector<verify::Finding>& findings, bool lead) {
   bool ok = true;
-  for (const train::Finding& f : findings) {
+  for (const verify::Finding& f : findings) {
     const std::string where = f.worst + on_ranks(f.ranks);
     if (lead)
       std::printf("%-6s %-28s error %.2e, bound %.1e %s\n", f.ok() ? "equal" : "WRONG",
@@ -85,10 +84,10 @@ bool report(const std::vector<train::Finding>& findings, bool lead) {
   return ok;
 }
 
-std::vector<train::Finding> verify_as_run(const launch::Launch& launch, config::Config config,
-                                          const comm::Mesh& mesh, const std::string& inject) {
-  const train::AsRunSize size =
-      train::as_run_size(config, mesh, launch::available_memory() / launch.ranks_per_node());
+std::vector<verify::Finding> verify_as_run(const launch::Launch& launch, config::Config config,
+                                           const comm::Mesh& mesh, const std::string& inject) {
+  const verify::AsRunSize size =
+      verify::as_run_size(config, mesh, launch::available_memory() / launch.ranks_per_node());
   config = size.config;
   if (mesh.rank() == 0) {
     std::printf(
@@ -102,8 +101,20 @@ std::vector<train::Finding> verify_as_run(const launch::Launch& launch, config::
         static_cast<long long>(config.train.seq_len));
     std::fflush(stdout);
   }
-  return train::verify_as_run(config, mesh, launch.device(config),
-                              interference(config, mesh, inject, true));
+  return verify::verify_as_run(config, mesh, launch.device(config),
+                               injection(config, mesh, inject, true));
+}
+
+std::vector<verify::Finding> verify_layout(const launch::Launch& launch,
+                                           const config::Config& config, const comm::Mesh& mesh,
+                                           const std::string& inject) {
+  const auto change = injection(config, mesh, inject, false);
+  const device::Device device = launch.device(config);
+  verify::LayoutTraces traces = verify::trace_layout(config, mesh, device);
+  for (verify::Trace* of : {&traces.layout, &traces.no_zero}) change(*of);
+  std::vector<verify::Finding> all = verify::compare(config, mesh, traces);
+  all.push_back(verify::save_and_load(config, mesh, device));
+  return all;
 }
 
 // Synthetic batches are of one length: of train.seq_len, as many sequences as the run's batches of
@@ -135,15 +146,14 @@ int run(int argc, char** argv) {
   launch.check_same(config);
   launch::choose(launch, config);
   use_one_length(config);
-  if (!as_run && !args.has("--full")) config = train::shrink(config);
+  if (!as_run && !args.has("--full")) config = verify::shrink(config);
   const comm::Mesh mesh = launch.mesh(config::layout_of(config));
   comm::Watchdog watchdog(mesh, config.parallel.longest_wait());
   // Rank 0 then computes alone for as long as the model takes: only ranks that die are noticed.
   if (as_run || args.has("--full")) watchdog.set_timeout(std::numeric_limits<double>::infinity());
   const std::string inject = args.get("--inject-error");
   const bool ok = report(as_run ? verify_as_run(launch, config, mesh, inject)
-                                : train::verify_layout(config, mesh, launch.device(config),
-                                                       interference(config, mesh, inject, false)),
+                                : verify_layout(launch, config, mesh, inject),
                          mesh.rank() == 0);
   if (mesh.rank() == 0)
     std::printf("%s: %d ranks, %s\n",

@@ -9,7 +9,7 @@
 #include "launch/support/automatic.h"
 #include "launch/support/control_group.h"
 #include "launch/support/settings.h"
-#include "train/as_run.h"
+#include "verify/as_run.h"
 
 namespace tfm::launch {
 namespace {

@@ -1,8 +1,8 @@
 // Ranks that share out sequences compute what a single rank does: every family, position encoding
 // and mask, with tensor and data parallelism, a pipeline, ZeRO, replicas and recomputation; their
 // checkpoints continue on any layout. Keys and values are gathered, or passed round.
-#include "train/verify.h"
 #include "turns.h"
+#include "verify/layout.h"
 
 namespace tfm {
 namespace {
@@ -68,7 +68,7 @@ TEST_P(Contexts, EqualASingleRankInFloat64) {
          "loss.label_smoothing=0.1", "train.global_batch_size=" + std::to_string(4 * data),
          "train.micro_batch_size=2", "recompute=selective"});
     const comm::Mesh& mesh = test::mesh_of(config::layout_of(c));
-    for (const train::Finding& f : train::verify_layout(c, mesh, device::Device::cpu(1)))
+    for (const verify::Finding& f : verify::verify_layout(c, mesh, device::Device::cpu(1)))
       EXPECT_TRUE(f.ok()) << all[i].str() << ": " << f.check << " " << f.worst << " " << f.error;
   }
 }

@@ -12,7 +12,7 @@
 #include "support/batch.h"
 #include "support/model_fixture.h"
 #include "train/engine_state.h"
-#include "train/verify.h"
+#include "verify/layout.h"
 
 namespace tfm {
 namespace {
@@ -205,8 +205,8 @@ TEST_P(Rules, EveryLayoutEqualsASingleRank) {
           GetParam(), model, job().size(),
           overrides(layout, 1,
                     {"train.global_batch_size=" + std::to_string(layout.size(comm::kData))}));
-      for (const train::Finding& f :
-           train::verify_layout(train::shrink(c), test::mesh_of(layout), device::Device::cpu(1)))
+      for (const verify::Finding& f :
+           verify::verify_layout(verify::shrink(c), test::mesh_of(layout), device::Device::cpu(1)))
         EXPECT_TRUE(f.ok()) << where(layout, 1) << ", " << model << ": " << f.check << " "
                             << f.worst << " " << f.error;
     }

@@ -1,7 +1,7 @@
 // A pipeline of stages computes what a single rank does: every family, tied and shared parameters,
 // with tensor and data parallelism, ZeRO and recomputation; its checkpoints continue on any layout.
-#include "train/verify.h"
 #include "turns.h"
+#include "verify/layout.h"
 
 namespace tfm {
 namespace {
@@ -76,7 +76,7 @@ TEST_P(Pipelines, EqualASingleRankInFloat64) {
                    "train.global_batch_size=" + std::to_string(4 * layout.size(comm::kData)),
                    "train.micro_batch_size=1", "recompute=selective"});
     const comm::Mesh& mesh = test::mesh_of(layout);
-    for (const train::Finding& f : train::verify_layout(c, mesh, device::Device::cpu(1)))
+    for (const verify::Finding& f : verify::verify_layout(c, mesh, device::Device::cpu(1)))
       EXPECT_TRUE(f.ok()) << all[i].str() << ": " << f.check << " " << f.worst << " " << f.error;
   }
 }

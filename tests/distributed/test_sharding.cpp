@@ -12,7 +12,7 @@
 #include "ops/ops.h"
 #include "support/batch.h"
 #include "support/model_fixture.h"
-#include "train/verify.h"
+#include "verify/layout.h"
 
 namespace tfm {
 namespace {
@@ -90,8 +90,8 @@ TEST_P(Layouts, EqualASingleRank) {
          "recompute=selective"});
     config::resolve_for_ranks(config, job().size());
     const comm::Mesh mesh = test::mesh_of(layout);
-    for (const train::Finding& f :
-         train::verify_layout(train::shrink(config), mesh, device::Device::cpu(1)))
+    for (const verify::Finding& f :
+         verify::verify_layout(verify::shrink(config), mesh, device::Device::cpu(1)))
       EXPECT_TRUE(f.ok()) << layout.str() << ": " << f.check << " " << f.worst << " " << f.error;
   }
 }

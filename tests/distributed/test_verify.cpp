@@ -1,15 +1,14 @@
-// verify_layout() finds what goes wrong on one rank, and all ranks hear of it.
+// compare() finds what goes wrong on one rank, and all ranks hear of it.
 #include <gtest/gtest.h>
 
 #include "job.h"
-#include "train/verify.h"
+#include "verify/layout.h"
 
 namespace tfm {
 namespace {
 
 using test::job;
-using train::Experiment;
-using train::Trace;
+using verify::Trace;
 
 std::map<std::string, std::string> found(const comm::Layout& layout,
                                          const std::function<void(Trace&)>& on_last_rank) {
@@ -21,11 +20,10 @@ std::map<std::string, std::string> found(const comm::Layout& layout,
        "train.global_batch_size=" + std::to_string(layout.size(comm::kData))});
   config::resolve_for_ranks(config, job().size());
   const comm::Mesh mesh = test::mesh_of(layout);
+  verify::LayoutTraces traces = verify::trace_layout(config, mesh, device::Device::cpu(1));
+  if (job().rank() == job().size() - 1) on_last_rank(traces.layout);
   std::map<std::string, std::string> wrong;
-  for (const train::Finding& f : train::verify_layout(
-           config, mesh, device::Device::cpu(1), {.traced = [&](Experiment e, Trace&t) {
-             if (e == Experiment::layout && job().rank() == job().size() - 1) on_last_rank(t);
-           }}))
+  for (const verify::Finding& f : verify::compare(config, mesh, traces))
     if (!f.ok()) wrong[f.check] = f.worst;
   return wrong;
 }

@@ -1,11 +1,11 @@
-"""A file includes its own room and lower ones only; sizes of files, functions, ops and rooms stay within their budgets."""
+"""A file includes its own room and lower ones only, and knows nothing of verification below its room; sizes of files, functions, ops and rooms stay within their budgets."""
 import pathlib
 import re
 import sys
 
 # Lower rooms first. Rooms of one line do not include each other.
 FLOORS = ["core", "io device", "kernels comm text", "graph config tokenizer", "ops", "nn", "optim models data huggingface",
-          "checkpoint", "inference", "plan telemetry", "train report", "launch"]
+          "checkpoint", "inference", "plan telemetry", "train report", "verify", "launch"]
 LEVELS = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}
 SOURCE, HEADER, FUNCTION, OP = 500, 240, 75, 140
 # Known to be longer, and by how much at most.
@@ -54,6 +54,17 @@ def check_axes(path, lines):
     for number, line in enumerate(lines, 1):
         if re.search(r"\bAxis::\w", line):
             yield f"{path}:{number}: names an axis; expected a set of axes of nn/placement.h"
+
+
+# What only framework/verify and the programs may name.
+VERIFICATION = r"\bverify::|\bReferenceStep\b|Interference|round_inner|tfm-verify"
+
+
+def check_verification(path, lines):
+    own = room_of(path)
+    for number, line in enumerate(lines, 1):
+        if LEVELS[own] < LEVELS["verify"] and (found := re.search(VERIFICATION, line)):
+            yield f"{path}:{number}: room {own} mentions {found[0]}, which is of verify, above it"
 
 
 def check_namespace(path, text):
@@ -108,6 +119,7 @@ def main():
                 types[name] = path
             errors += check_includes(path, lines)
             errors += check_axes(path, lines)
+            errors += check_verification(path, lines)
             if not (own == "launch" and path.parent == pathlib.Path("launch")):
                 errors += check_namespace(path, text)
     total = sum(folders.values())

@@ -10,7 +10,7 @@
 #include "models/registry.h"
 #include "support/batch.h"
 #include "support/weights.h"
-#include "train/as_run.h"
+#include "verify/as_run.h"
 
 namespace tfm {
 namespace {
@@ -176,12 +176,12 @@ TEST_P(OnTheDevice, GraphsChangeNothing) { expect_the_same_with_graphs(GetParam(
 TEST_P(OnTheDevice, IsAsNearToFloat64AsThePlainComputation) {
   const config::Config c = config_of(GetParam(), "cuda");
   for (const double factor : {1.0, 1.2}) {
-    const auto findings = train::verify_as_run(c, comm::single_mesh(),
-                                               device::Device(std::make_shared<cuda::Stream>(0), 1),
-                                               {.traced = [&](train::Experiment, train::Trace& t) {
-                                                 for (double& g : t.gradients[1]) g *= factor;
-                                               }});
-    for (const train::Finding& f : findings)
+    const auto findings = verify::verify_as_run(
+        c, comm::single_mesh(), device::Device(std::make_shared<cuda::Stream>(0), 1),
+        [&](verify::Trace& t) {
+          for (double& g : t.gradients[1]) g *= factor;
+        });
+    for (const verify::Finding& f : findings)
       EXPECT_EQ(f.ok(), factor == 1 || f.check != "gradient of step 1")
           << f.check << " " << f.worst << ": error " << f.error << ", bound " << f.bound;
   }

@@ -14,7 +14,7 @@
 #include "kernels/elementwise.h"
 #include "models/registry.h"
 #include "support/batch.h"
-#include "train/verify.h"
+#include "verify/layout.h"
 
 namespace tfm {
 namespace {
@@ -391,8 +391,8 @@ TEST_P(Backends, AreVerified) {
        "parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]), "parallel.zero=3",
        std::string("parallel.backend=") + GetParam(), "recompute=selective"});
   config::resolve_for_ranks(c, layout.world());
-  for (const train::Finding& f :
-       train::verify_layout(train::shrink(c), comm::make_mesh(job(), layout), *device_))
+  for (const verify::Finding& f :
+       verify::verify_layout(verify::shrink(c), comm::make_mesh(job(), layout), *device_))
     EXPECT_TRUE(f.ok()) << f.check << " " << f.worst << " " << f.error;
 }
 

@@ -5,7 +5,7 @@
 #include "data/dataset.h"
 #include "plan/step_plan.h"
 
-namespace tfm::train {
+namespace tfm::verify {
 
 // Random ids. Sequences differ in their numbers of labels and, before the padding, of keys, but
 // have at least one of each; documents have 5 tokens.
@@ -25,4 +25,4 @@ class SyntheticData final : public data::Dataset {
   std::int64_t most_ = std::numeric_limits<std::int64_t>::max();
 };
 
-}  // namespace tfm::train
+}  // namespace tfm::verify

@@ -1,4 +1,4 @@
-#include "train/synthetic_data.h"
+#include "verify/synthetic_data.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "core/random_streams.h"
 #include "data/objective.h"
 
-namespace tfm::train {
+namespace tfm::verify {
 
 SyntheticData::SyntheticData(const config::Config& config, std::int64_t sequences,
                              std::int64_t batches)
@@ -51,4 +51,4 @@ void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t co
   }
 }
 
-}  // namespace tfm::train
+}  // namespace tfm::verify

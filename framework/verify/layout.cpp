@@ -1,19 +1,15 @@
-#include "train/verify.h"
-
-#include <unistd.h>
+#include "verify/layout.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 
-#include "comm/consensus.h"
 #include "models/registry.h"
-#include "train/engine_state.h"
-#include "train/synthetic_data.h"
+#include "verify/save_and_load.h"
+#include "verify/synthetic_data.h"
 
-namespace tfm::train {
+namespace tfm::verify {
 namespace {
 
 constexpr double kBound = 1e-9;  // float64 sums in another order
@@ -22,7 +18,7 @@ constexpr std::int64_t kSteps = 5;
 // gradients that are zero but for rounding (a key's bias).
 constexpr double kMostRate = 1e-2, kLeastEps = 1e-5;
 
-std::vector<std::vector<double>> parts_of(Engine& e, const void* flat) {
+std::vector<std::vector<double>> parts_of(train::Engine& e, const void* flat) {
   std::vector<double> host(static_cast<std::size_t>(e.model().parameters().flat_elements()));
   device::download(e.device().stream(), host.data(), flat, std::ssize(host) * 8);
   std::vector<std::vector<double>> all;
@@ -34,7 +30,7 @@ std::vector<std::vector<double>> parts_of(Engine& e, const void* flat) {
 Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& device) {
   config.optimizer.eps = std::max(config.optimizer.eps, kLeastEps);
   config.optimizer.adafactor.eps1 = std::max(config.optimizer.adafactor.eps1, kLeastEps);
-  Engine e(plan::make_step_plan(config, mesh, DType::f64), device);
+  train::Engine e(plan::make_step_plan(config, mesh, DType::f64), device);
   e.initialize_parameters();
   Trace t;
   t.fixed_order = !e.rank_context().tensors.world().on_stream();
@@ -47,7 +43,7 @@ Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& d
       e.compute_gradients(s, batch);
       if (!e.flat().sharded.gradients) t.gradients = parts_of(e, e.flat().gradients);
     }
-    const StepResult r = e.train_step(s, std::min(config.optimizer.lr, kMostRate), batch);
+    const train::StepResult r = e.train_step(s, std::min(config.optimizer.lr, kMostRate), batch);
     t.losses.push_back(r.loss);
     t.norms.push_back(r.grad_norm);
   }
@@ -166,63 +162,13 @@ class Comparison {
   std::vector<std::string> single_order_;
 };
 
-std::vector<float> values_of(const checkpoint::Chunk& piece) {
-  std::vector<float> all;
-  piece.each_block(
-      [&](const float* data, std::int64_t n) { all.insert(all.end(), data, data + n); });
-  return all;
-}
-
-// Made for this job where the ranks of all hosts see it.
-std::string shared_folder(const comm::Mesh& mesh) {
-  namespace fs = std::filesystem;
-  std::error_code ignored, failed;
-  std::string why;
-  for (const fs::path& place : {fs::temp_directory_path(ignored), fs::current_path(ignored)}) {
-    const std::string dir = comm::broadcast(
-        mesh.world(), (place / ("tfm-verify-" + std::to_string(getpid()))).string());
-    if (mesh.rank() == 0) fs::create_directory(dir, failed);
-    why += "\n  " + dir + ": " +
-           comm::broadcast(mesh.world(), failed ? failed.message() : "not there on all hosts");
-    mesh.world().barrier();
-    std::int32_t missing = !fs::is_directory(dir, ignored);
-    mesh.world().all_reduce({&missing, DType::i32, {1}}, comm::Collective::all_reduce_max);
-    if (!missing) return dir;
-    if (mesh.rank() == 0) fs::remove(dir, ignored);
-  }
-  throw Error(
-      ExitCode::environment,
-      "no folder for a checkpoint that all ranks see; start in one that they may write and share, "
-      "or set TMPDIR to it:" +
-          why);
-}
-
-Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
-                      const device::Device& device, const Interference& interference) {
-  Finding f{"save and load", "", 0, 0};
-  const std::string dir = shared_folder(mesh);
-  Engine saved(plan::make_step_plan(config, mesh), device),
-      loaded(plan::make_step_plan(config, mesh), device);
-  saved.initialize_parameters();
-  const SyntheticData data(saved.plan().config, saved.plan().shapes[0].batch, 1);
-  data::DataLoader loader = saved.training_loader(data);
-  saved.train_step(1, config.optimizer.lr, loader.load(0));
-  const auto pieces = checkpoint_chunks(saved);
-  const checkpoint::CheckpointResult r = checkpoint::write_checkpoint(
-      dir, {.step = 1}, pieces, 0, checkpoint::checkpoint_ranks(mesh.world()));
-  if (r.ok()) {
-    restore(checkpoint::CheckpointReader(r.path), r.path, loaded, true);
-    interference.restored(loaded);
-    const auto back = checkpoint_chunks(loaded);
-    for (std::size_t i = 0; i < pieces.size(); ++i)
-      if (values_of(pieces[i]) != values_of(back[i])) f.error = 1, f.worst = pieces[i].name;
-  }
-  mesh.world().all_reduce({&f.error, DType::f64, {1}}, comm::Collective::all_reduce_max);
-  mesh.world().barrier();
-  if (mesh.rank() == 0) std::filesystem::remove_all(dir);
-  if (!r.ok())
-    throw Error(ExitCode::retryable, r.error + "; set TMPDIR to a folder with more room");
-  return f;
+config::Config on_a_single_rank(const config::Config& config) {
+  config::Config alone = config;
+  alone.parallel = {.bucket_bytes = config.parallel.bucket_bytes};
+  alone.parallel.data = 1;
+  alone.recompute = config::Recompute::none;
+  alone.train.micro_batch_size = config.train.global_batch_size;
+  return alone;
 }
 
 }  // namespace
@@ -250,32 +196,29 @@ config::Config shrink(const config::Config& config) {
   return c;
 }
 
-std::vector<Finding> verify_layout(const config::Config& config, const comm::Mesh& mesh,
-                                   const device::Device& device, const Interference& interference) {
-  config::Config alone = config;
-  alone.parallel = {.bucket_bytes = config.parallel.bucket_bytes};
-  alone.parallel.data = 1;
-  alone.recompute = config::Recompute::none;
-  alone.train.micro_batch_size = config.train.global_batch_size;
+LayoutTraces trace_layout(const config::Config& config, const comm::Mesh& mesh,
+                          const device::Device& device) {
+  const config::Config alone = on_a_single_rank(config);
   config::Config other = config;
   other.recompute = config.recompute == config::Recompute::none ? config::Recompute::full
                                                                 : config::Recompute::none;
   config::Config no_zero = config;
   no_zero.parallel.zero = 0;
+  LayoutTraces traces;
+  traces.single =
+      run_alone(alone, models::make_model(alone, comm::single_mesh())->parameters(), mesh, device);
+  traces.layout = run(config, mesh, device);
+  traces.other_recompute = run(other, mesh, device);
+  if (config.parallel.zero > 0) traces.no_zero = run(no_zero, mesh, device);
+  return traces;
+}
 
-  const auto single_model = models::make_model(alone, comm::single_mesh());
+std::vector<Finding> compare(const config::Config& config, const comm::Mesh& mesh,
+                             const LayoutTraces& traces) {
+  const auto single_model = models::make_model(on_a_single_rank(config), comm::single_mesh());
   const auto model = models::make_model(config, mesh);
-  Trace reference = run_alone(alone, single_model->parameters(), mesh, device);
-  interference.traced(Experiment::single, reference);
-  const auto traced = [&](Experiment which, const config::Config& c) {
-    Trace t = run(c, mesh, device);
-    interference.traced(which, t);
-    return t;
-  };
-  const Trace mine = traced(Experiment::layout, config);
-  const Trace again = traced(Experiment::other_recompute, other);
-  const Trace whole = config.parallel.zero > 0 ? traced(Experiment::no_zero, no_zero) : mine;
-
+  const Trace &reference = traces.single, &mine = traces.layout, &again = traces.other_recompute,
+              &whole = config.parallel.zero > 0 ? traces.no_zero : mine;
   const Comparison compare(model->parameters(), single_model->parameters(), mesh);
   std::vector<Finding> all;
   all.push_back(compare.parts("initial weights", mine.initial, reference.initial, 0));
@@ -297,8 +240,14 @@ std::vector<Finding> verify_layout(const config::Config& config, const comm::Mes
                                   mine.fixed_order && alike ? 0 : kBound));
   all.push_back(compare.numbers("memory taken as planned", {static_cast<double>(mine.taken)},
                                 {static_cast<double>(mine.planned)}, 0));
-  all.push_back(save_and_load(config, mesh, device, interference));
   return all;
 }
 
-}  // namespace tfm::train
+std::vector<Finding> verify_layout(const config::Config& config, const comm::Mesh& mesh,
+                                   const device::Device& device) {
+  std::vector<Finding> all = compare(config, mesh, trace_layout(config, mesh, device));
+  all.push_back(save_and_load(config, mesh, device));
+  return all;
+}
+
+}  // namespace tfm::verify

@@ -1,11 +1,11 @@
-#include "train/reference_step.h"
+#include "verify/reference_step.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <span>
 
-namespace tfm::train {
+namespace tfm::verify {
 namespace {
 
 int significant_bits(DType t) { return t == DType::bf16 ? 8 : t == DType::f16 ? 11 : 24; }
@@ -66,6 +66,13 @@ void ReferenceStep::set_weights(const std::vector<std::vector<double>>& parts) {
       });
 }
 
+bool ReferenceStep::has_kinks() const {
+  for (const graph::Node& node : engine_.plan().shapes[0].training.tape->nodes())
+    for (std::size_t k = 0; k < node.in.size(); ++k)
+      if (node.op->kinks().contains(k)) return true;
+  return false;
+}
+
 // Rounds what ops write, and crosses kinks.
 class ReferenceStep::Hooks final : public graph::Hooks {
  public:
@@ -86,7 +93,8 @@ class ReferenceStep::Hooks final : public graph::Hooks {
       if (g.buffer >= 0) round(g.buffer);
   }
   void inner(Tensor t) override {
-    if (rounding_) round({t.ptr<double>(), static_cast<std::size_t>(t.elements())}, precision());
+    if (rounding_)
+      round({t.ptr<double>(), static_cast<std::size_t>(t.elements())}, step_.precision());
   }
 
  private:
@@ -97,7 +105,6 @@ class ReferenceStep::Hooks final : public graph::Hooks {
     return {reinterpret_cast<double*>(step_.engine_.idle_memory().data() + buffer(b).offset),
             static_cast<std::size_t>(buffer(b).bytes) / sizeof(double)};
   }
-  DType precision() const { return plan::dtype_of(step_.engine_.plan().config.precision); }
 
   void round(int b) {
     if (buffer(b).persistent || buffer(b).value < 0) return;
@@ -108,7 +115,7 @@ class ReferenceStep::Hooks final : public graph::Hooks {
   }
 
   void round(std::span<double> x, DType to) {
-    const bool sums = to == DType::f32 && precision() == DType::f32;
+    const bool sums = to == DType::f32 && step_.precision() == DType::f32;
     const int bits = significant_bits(to) - (sums ? kSumBits : 0);
     const double least = to == DType::f16 ? 0x1p-14 : 0, scale = rounding_->scale;
 #pragma omp parallel for num_threads(step_.engine_.device().threads()) schedule(static)
@@ -173,4 +180,4 @@ double ReferenceStep::compute(std::int64_t step, double loss_scale,
   return loss;
 }
 
-}  // namespace tfm::train
+}  // namespace tfm::verify

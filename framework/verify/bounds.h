@@ -1,10 +1,11 @@
 #pragma once
 // How far a run in its own precision may be from the reference (as_run.cpp). Bounds follow what
 // rounding alone does to the same step, and scale with the share of a part that a rank has.
+#include "comm/mesh.h"
 #include "optim/rule.h"
-#include "train/verify.h"
+#include "verify/finding.h"
 
-namespace tfm::train {
+namespace tfm::verify {
 
 // Error and bound of one part of the parameters, relative to its size.
 struct Deviation {
@@ -42,4 +43,4 @@ Finding worst_part(const std::string& check, const comm::Mesh& mesh,
                    const std::vector<nn::PartSlice>& parts, const std::vector<std::size_t>& place,
                    const std::vector<Deviation>& deviations);
 
-}  // namespace tfm::train
+}  // namespace tfm::verify

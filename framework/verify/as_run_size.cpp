@@ -1,10 +1,10 @@
 // How large a model tfm-verify --as-run takes.
 #include <algorithm>
 
-#include "train/as_run.h"
-#include "train/reference_step.h"
+#include "verify/as_run.h"
+#include "verify/reference_step.h"
 
-namespace tfm::train {
+namespace tfm::verify {
 namespace {
 
 // Of one rank, without the device's memory.
@@ -61,4 +61,4 @@ AsRunSize as_run_size(const config::Config& config, const comm::Mesh& mesh,
   return size;
 }
 
-}  // namespace tfm::train
+}  // namespace tfm::verify

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "train/as_run.h"
-#include "train/reference_step.h"
+#include "verify/as_run.h"
+#include "verify/reference_step.h"
 
 namespace tfm {
 namespace {
@@ -32,7 +32,7 @@ std::vector<std::vector<double>> weights_of(const nn::ParameterSet& parameters) 
   return parts;
 }
 
-std::vector<double> gradients_of(const train::ReferenceStep& r) {
+std::vector<double> gradients_of(const verify::ReferenceStep& r) {
   return {r.gradients(), r.gradients() + r.parameters().flat_elements()};
 }
 
@@ -46,7 +46,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 TEST(SyntheticData, PadsBehindAtLeastOneKey) {
   const config::Config c = run_config({});
   std::vector<std::int32_t> mask(8 * 16);
-  train::SyntheticData(c, 8, 1).fill(0, 0, 8, {{Field::mask, mask}});
+  verify::SyntheticData(c, 8, 1).fill(0, 0, 8, {{Field::mask, mask}});
   int padding = 0;
   for (std::size_t i = 0; i < mask.size(); ++i) {
     padding += mask[i] < 0;
@@ -61,7 +61,7 @@ TEST(SyntheticData, PadsBehindAtLeastOneKey) {
 
 TEST(ReferenceStep, IsAStepOfTheEngineInFloat64) {
   const config::Config c = run_config({});
-  train::ReferenceStep reference(c, 1);
+  verify::ReferenceStep reference(c, 1);
   const auto parts = weights_of(reference.parameters());
   reference.set_weights(parts);
   train::Engine engine(plan::make_step_plan(c, comm::single_mesh(), DType::f64), 1);
@@ -71,7 +71,7 @@ TEST(ReferenceStep, IsAStepOfTheEngineInFloat64) {
     nn::ParameterSet::scatter(p, first, count, parts[static_cast<std::size_t>(&p - slices)].data(),
                               static_cast<double*>(out));
   });
-  const train::SyntheticData data(c, 4, 2);
+  const verify::SyntheticData data(c, 4, 2);
   data::DataLoader loader = engine.training_loader(data);
   for (const std::int64_t step : {1, 2}) {
     const double loss = reference.compute(step, 64, {});
@@ -87,13 +87,13 @@ TEST(ReferenceStep, IsAStepOfTheEngineInFloat64) {
 TEST(ReferenceStep, RoundsEachResultToThePrecision) {
   std::map<std::string, double> errors;
   for (const std::string precision : {"bf16", "fp16", "fp32"}) {
-    train::ReferenceStep reference(run_config({"precision=" + precision}), 1);
+    verify::ReferenceStep reference(run_config({"precision=" + precision}), 1);
     reference.set_weights(weights_of(reference.parameters()));
     reference.compute(1, 1024, {});
     const std::vector<double> exact = gradients_of(reference);
     std::vector<std::vector<double>> rounded;
     for (const double scale : {1.0, 1.3, 1.0}) {
-      reference.compute(1, 1024, train::ReferenceStep::Grid{scale});
+      reference.compute(1, 1024, verify::ReferenceStep::Grid{scale});
       rounded.push_back(gradients_of(reference));
     }
     EXPECT_EQ(rounded[0], rounded[2]);
@@ -105,13 +105,13 @@ TEST(ReferenceStep, RoundsEachResultToThePrecision) {
   // 8, 11 and 21 significant bits.
   EXPECT_NEAR(errors["bf16"] / errors["fp16"], 8, 2);
   EXPECT_NEAR(errors["fp16"] / errors["fp32"], 1024, 256);
-  EXPECT_GT(errors["bf16"], train::rounding_unit(DType::bf16) / 2);
-  EXPECT_LT(errors["bf16"], 10 * train::rounding_unit(DType::bf16));
+  EXPECT_GT(errors["bf16"], verify::rounding_unit(DType::bf16) / 2);
+  EXPECT_LT(errors["bf16"], 10 * verify::rounding_unit(DType::bf16));
 }
 
 TEST(ReferenceStep, CrossesTheKinksOfRelu) {
   const auto crossed = [](const std::string& activation, double kinks) {
-    train::ReferenceStep reference(run_config({"model.activation=" + activation}), 1);
+    verify::ReferenceStep reference(run_config({"model.activation=" + activation}), 1);
     reference.set_weights(weights_of(reference.parameters()));
     const double loss = reference.compute(1, 1, {});
     const std::vector<double> exact = gradients_of(reference);
@@ -131,7 +131,7 @@ TEST(AsRun, TakesAsManyLayersAsFit) {
   const comm::Mesh mesh = comm::single_mesh();
   std::int64_t last = std::numeric_limits<std::int64_t>::max();
   for (std::int64_t layers = 9; layers >= 1; --layers) {
-    const train::AsRunSize size = train::as_run_size(c, mesh, last);
+    const verify::AsRunSize size = verify::as_run_size(c, mesh, last);
     EXPECT_EQ(size.layers, layers);
     EXPECT_EQ(size.configured, 9);
     EXPECT_EQ(size.config.model.n_layers, layers);
@@ -140,19 +140,16 @@ TEST(AsRun, TakesAsManyLayersAsFit) {
     EXPECT_LE(size.bytes, last);
     last = size.bytes - 1;
   }
-  EXPECT_EQ(train::as_run_size(c, mesh, 0).layers, 1) << "tried all the same";
+  EXPECT_EQ(verify::as_run_size(c, mesh, 0).layers, 1) << "tried all the same";
 }
 
 // check -> the tensor that it names, of those that found something.
 std::map<std::string, std::string> found(const std::string& precision,
-                                         const std::function<void(train::Trace&)>& change) {
+                                         const std::function<void(verify::Trace&)>& change) {
   std::map<std::string, std::string> wrong;
-  for (const train::Finding& f : train::verify_as_run(
-           run_config({"precision=" + precision, "recompute=full"}), comm::single_mesh(),
-           device::Device::cpu(1), {.traced = [&](train::Experiment e, train::Trace&t) {
-             EXPECT_EQ(e, train::Experiment::layout);
-             change(t);
-           }}))
+  for (const verify::Finding& f :
+       verify::verify_as_run(run_config({"precision=" + precision, "recompute=full"}),
+                             comm::single_mesh(), device::Device::cpu(1), change))
     if (!f.ok()) wrong[f.check] = f.worst;
   return wrong;
 }
@@ -165,20 +162,20 @@ TEST(AsRun, NamesWhatIsWrong) {
   std::size_t part = 0;
   while (model.at(part).name != name) ++part;
   for (const std::string precision : {"fp32", "bf16", "fp16"}) {
-    EXPECT_EQ(found(precision, [](train::Trace&) {}), Found{});
+    EXPECT_EQ(found(precision, [](verify::Trace&) {}), Found{});
     EXPECT_EQ(found(precision,
-                    [&](train::Trace& t) {
+                    [&](verify::Trace& t) {
                       for (double& g : t.gradients[part]) g *= 1.06;
                     }),
               (Found{{gradient, name}}));
     EXPECT_EQ(found(precision,
-                    [&](train::Trace& t) {
+                    [&](verify::Trace& t) {
                       t.gradients[part][3] = std::numeric_limits<double>::quiet_NaN();
                     }),
               (Found{{gradient, name}}));
-    EXPECT_EQ(found(precision, [](train::Trace& t) { t.losses[0] *= 1.03; }),
+    EXPECT_EQ(found(precision, [](verify::Trace& t) { t.losses[0] *= 1.03; }),
               (Found{{"loss of step 1", ""}}));
-    EXPECT_EQ(found(precision, [](train::Trace& t) { t.norms[0] *= 1.05; }),
+    EXPECT_EQ(found(precision, [](verify::Trace& t) { t.norms[0] *= 1.05; }),
               (Found{{"gradient norm of step 1", ""}}));
   }
 }

@@ -2,9 +2,14 @@
 // Verifies on a user's own configuration that the kernels of its run (precision, device, layout,
 // recomputation, accumulation) compute what float64 on one rank computes, as closely as the
 // precision allows.
-#include "train/verify.h"
+#include <functional>
 
-namespace tfm::train {
+#include "comm/mesh.h"
+#include "config/config.h"
+#include "device/device.h"
+#include "verify/finding.h"
+
+namespace tfm::verify {
 
 // Errors are measured against float64. They may be at most so many times that of the plain
 // computation rounded to the run's precision.
@@ -20,9 +25,10 @@ struct AsRunSize {
 // least of all ranks counts.
 AsRunSize as_run_size(const config::Config& config, const comm::Mesh& mesh, std::int64_t available);
 
-// Collective over the mesh; the same findings on every rank.
-std::vector<Finding> verify_as_run(const config::Config& config, const comm::Mesh& mesh,
-                                   const device::Device& device,
-                                   const Interference& interference = {});
+// Collective over the mesh; the same findings on every rank. `traced` is called with gradients,
+// loss and norm of the first step, before the comparison.
+std::vector<Finding> verify_as_run(
+    const config::Config& config, const comm::Mesh& mesh, const device::Device& device,
+    const std::function<void(Trace&)>& traced = [](Trace&) {});
 
-}  // namespace tfm::train
+}  // namespace tfm::verify

@@ -1,12 +1,12 @@
-#include "train/as_run_bounds.h"
+#include "verify/bounds.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "train/as_run.h"
+#include "verify/as_run.h"
 
-namespace tfm::train {
+namespace tfm::verify {
 namespace {
 
 constexpr double kUnit = 0x1p-23;     // of fp32
@@ -73,4 +73,4 @@ Finding worst_part(const std::string& check, const comm::Mesh& mesh,
   return f;
 }
 
-}  // namespace tfm::train
+}  // namespace tfm::verify

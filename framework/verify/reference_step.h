@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "train/engine.h"
-#include "train/synthetic_data.h"
+#include "verify/synthetic_data.h"
 
-namespace tfm::train {
+namespace tfm::verify {
 
 class ReferenceStep {
  public:
@@ -18,6 +18,8 @@ class ReferenceStep {
   // The configuration of the reference step for `run`.
   static config::Config configuration(const config::Config& run);
 
+  DType precision() const { return plan::dtype_of(engine_.plan().config.precision); }  // of the run
+  bool has_kinks() const;  // whether an op of the model has any (graph::Op::kinks)
   const nn::ParameterSet& parameters() const { return engine_.model().parameters(); }
   // `parts`: whole parts, in the order of parameters().slices().
   void set_weights(const std::vector<std::vector<double>>& parts);
@@ -37,7 +39,7 @@ class ReferenceStep {
  private:
   class Hooks;
 
-  Engine engine_;
+  train::Engine engine_;
   SyntheticData data_;
   std::vector<DType> values_, gradient_types_;  // of the run's recording, by value
 };
@@ -46,4 +48,4 @@ class ReferenceStep {
 // bits less, for the sums that are rounded within its ops; 16-bit ops sum in fp32.
 double rounding_unit(DType precision);
 
-}  // namespace tfm::train
+}  // namespace tfm::verify
