@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "launch/bench/bench.h"
+#include "launch/programs.h"
 
 namespace {
 
@@ -100,4 +101,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }
+int tfm::launch::bench_main(int argc, char** argv) {
+  return tfm::launch::guarded(argc, argv, kHelp, run);
+}

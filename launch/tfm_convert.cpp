@@ -12,6 +12,7 @@
 #include "inference/loaded_model.h"
 #include "inference/text_format.h"
 #include "io/file.h"
+#include "launch/programs.h"
 #include "launch/support/program.h"
 #include "tokenizer/tokenizer.h"
 
@@ -227,7 +228,7 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tfm::launch::convert_main(int argc, char** argv) {
   return tfm::launch::guarded(argc, argv, kHelp, run, tfm::launch::Output::results,
                               tfm::launch::kFirstRankAlone);
 }

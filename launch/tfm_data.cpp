@@ -13,6 +13,7 @@
 #include "data/source.h"
 #include "data/token_origin.h"
 #include "io/file.h"
+#include "launch/programs.h"
 #include "launch/support/arguments.h"
 #include "launch/support/guarded.h"
 #include "tokenizer/bpe_trainer.h"
@@ -275,6 +276,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tfm::launch::data_main(int argc, char** argv) {
   return launch::guarded(argc, argv, kHelp, run, launch::Output::results, launch::kEachByItself);
 }

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "launch/doctor/doctor.h"
+#include "launch/programs.h"
 #include "launch/support/automatic.h"
 #include "launch/support/control_group.h"
 #include "launch/support/device_choice.h"
@@ -90,4 +91,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }
+int tfm::launch::doctor_main(int argc, char** argv) {
+  return tfm::launch::guarded(argc, argv, kHelp, run);
+}

@@ -10,6 +10,7 @@
 #include "inference/initial_weights.h"
 #include "inference/text_coverage.h"
 #include "inference/text_format.h"
+#include "launch/programs.h"
 #include "launch/support/translation.h"
 #include "text/translation_scores.h"
 
@@ -199,4 +200,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }
+int tfm::launch::eval_main(int argc, char** argv) {
+  return tfm::launch::guarded(argc, argv, kHelp, run);
+}

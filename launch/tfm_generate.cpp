@@ -14,6 +14,7 @@
 #include "inference/loaded_model.h"
 #include "inference/text_format.h"
 #include "inference/text_generator.h"
+#include "launch/programs.h"
 #include "launch/support/translation.h"
 #include "tokenizer/stream_decoder.h"
 
@@ -227,4 +228,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }
+int tfm::launch::generate_main(int argc, char** argv) {
+  return tfm::launch::guarded(argc, argv, kHelp, run);
+}

@@ -4,6 +4,7 @@
 
 #include "launch/bench/rates.h"
 #include "launch/plan/output.h"
+#include "launch/programs.h"
 #include "launch/support/control_group.h"
 #include "launch/support/program.h"
 #include "plan/device_file.h"
@@ -125,7 +126,7 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tfm::launch::plan_main(int argc, char** argv) {
   return tfm::launch::guarded(argc, argv, kHelp, run, tfm::launch::Output::results,
                               tfm::launch::kFirstRankAlone);
 }

@@ -13,6 +13,7 @@
 #include "inference/loaded_model.h"
 #include "io/safetensors.h"
 #include "launch/probe/batch.h"
+#include "launch/programs.h"
 #include "launch/support/device_choice.h"
 #include "train/engine.h"
 
@@ -241,4 +242,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }
+int tfm::launch::probe_main(int argc, char** argv) {
+  return tfm::launch::guarded(argc, argv, kHelp, run);
+}

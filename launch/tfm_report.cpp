@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "io/file.h"
+#include "launch/programs.h"
 #include "launch/support/program.h"
 #include "report/page.h"
 
@@ -53,7 +54,7 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tfm::launch::report_main(int argc, char** argv) {
   return tfm::launch::guarded(argc, argv, kHelp, run, tfm::launch::Output::results,
                               tfm::launch::kFirstRankAlone);
 }

@@ -5,6 +5,7 @@
 
 #include "core/strings.h"
 #include "launch/bench/peak.h"
+#include "launch/programs.h"
 #include "launch/support/automatic.h"
 #include "launch/support/device_choice.h"
 #include "launch/sweep/sweep.h"
@@ -136,7 +137,7 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tfm::launch::train_main(int argc, char** argv) {
   using tfm::launch::Output;
   const bool prints = std::any_of(argv + 1, argv + argc, [](const std::string& a) {
     return a == "--check" || a == "--dump-config" || a == "--keys" || a == "--json-schema";

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "comm/watchdog.h"
+#include "launch/programs.h"
 #include "launch/support/automatic.h"
 #include "launch/support/control_group.h"
 #include "launch/support/device_choice.h"
@@ -164,4 +165,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }
+int tfm::launch::verify_main(int argc, char** argv) {
+  return tfm::launch::guarded(argc, argv, kHelp, run);
+}

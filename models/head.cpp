@@ -2,9 +2,15 @@
 
 namespace tfm::models {
 
-std::map<std::string, MakeHead>& heads() {
-  static std::map<std::string, MakeHead> all{{"lm", make_lm_head}, {"classify", make_classifier}};
+std::map<std::string_view, MakeHead>& heads() {
+  static std::map<std::string_view, MakeHead> all{{"lm", make_lm_head},
+                                                  {"classify", make_classifier}};
   return all;
+}
+
+void add_head(std::string_view type, MakeHead make) {
+  TFM_CHECK(heads().emplace(type, make).second, "two heads are " + std::string(type));
+  config::head_types().push_back(type);
 }
 
 void record_cross_entropy(nn::Recording& rec, const config::HeadConfig& head, graph::Value x,

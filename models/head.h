@@ -29,8 +29,11 @@ struct HeadSpec {
   const Vocabulary* tied;  // the embedding that is the output layer, too; null: none
 };
 using MakeHead = std::unique_ptr<Head> (*)(const HeadSpec& spec);
-// The table of heads by type, and a place for more.
-std::map<std::string, MakeHead>& heads();
+// The table of heads by type.
+std::map<std::string_view, MakeHead>& heads();
+// A further type of model.heads, to be added before a configuration is read. `type` must live as
+// long as the program.
+void add_head(std::string_view type, MakeHead make);
 std::unique_ptr<Head> make_lm_head(const HeadSpec& spec);
 std::unique_ptr<Head> make_classifier(const HeadSpec& spec);
 

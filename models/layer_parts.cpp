@@ -1,6 +1,7 @@
 #include "models/layer_parts.h"
 
 #include <cmath>
+#include <map>
 
 #include "nn/attention.h"
 #include "nn/feed_forward.h"
@@ -40,6 +41,20 @@ nn::AttentionOptions attention_options(const nn::Context& c, const config::Layer
           .output_std = output_std(c, l, stack)};
 }
 
+std::unique_ptr<nn::Mixer> make_attention(nn::Context& c, const std::string& name,
+                                          const config::LayerConfig& l, const StackInfo& stack) {
+  return std::make_unique<nn::SelfAttention>(
+      c, name,
+      nn::SelfAttention::Options{attention_options(c, l, stack), stack.causal,
+                                 rotary_frequencies(l), l.position == config::Position::alibi,
+                                 l.position == config::Position::relative});
+}
+
+std::map<std::string_view, MakeMixer>& mixers() {
+  static std::map<std::string_view, MakeMixer> all{{"softmax", make_attention}};
+  return all;
+}
+
 }  // namespace
 
 kernels::Activation activation_of(config::Activation activation) {
@@ -62,13 +77,14 @@ nn::Norm::Options norm_of(const config::LayerConfig& l) {
   return {l.norm == config::Norm::rmsnorm, l.bias, l.norm_eps};
 }
 
+void add_mixer(std::string_view type, MakeMixer make) {
+  TFM_CHECK(mixers().emplace(type, make).second, "two mixers are " + std::string(type));
+  config::mixer_types().push_back(type);
+}
+
 std::unique_ptr<nn::Mixer> make_mixer(nn::Context& c, const std::string& name,
                                       const config::LayerConfig& l, const StackInfo& stack) {
-  return std::make_unique<nn::SelfAttention>(
-      c, name,
-      nn::SelfAttention::Options{attention_options(c, l, stack), stack.causal,
-                                 rotary_frequencies(l), l.position == config::Position::alibi,
-                                 l.position == config::Position::relative});
+  return mixers().at(l.attention.type)(c, name, l, stack);
 }
 
 std::unique_ptr<nn::Mixer> make_cross_attention(nn::Context& c, const std::string& name,

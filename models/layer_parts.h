@@ -13,6 +13,13 @@ struct StackInfo {
   std::int64_t layers = 0;
 };
 
+using MakeMixer = std::unique_ptr<nn::Mixer> (*)(nn::Context& c, const std::string& name,
+                                                 const config::LayerConfig& layer,
+                                                 const StackInfo& stack);
+// A further value of model.attention.type, to be added before a configuration is read. `type` must
+// live as long as the program.
+void add_mixer(std::string_view type, MakeMixer make);
+// Of the layer's attention.type.
 std::unique_ptr<nn::Mixer> make_mixer(nn::Context& c, const std::string& name,
                                       const config::LayerConfig& layer, const StackInfo& stack);
 std::unique_ptr<nn::Mixer> make_cross_attention(nn::Context& c, const std::string& name,

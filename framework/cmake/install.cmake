@@ -36,6 +36,7 @@ endif()
 install(DIRECTORY framework/ DESTINATION include/tfm COMPONENT development
         FILES_MATCHING PATTERN "*.h" PATTERN "*.inl" PATTERN "cmake" EXCLUDE)
 install(DIRECTORY models DESTINATION include/tfm COMPONENT development FILES_MATCHING PATTERN "*.h")
+install(FILES launch/programs.h DESTINATION include/tfm/launch COMPONENT development)
 install(DIRECTORY launch/support launch/bench launch/doctor launch/plan launch/probe DESTINATION include/tfm/launch COMPONENT development
         FILES_MATCHING PATTERN "*.h")
 install(EXPORT tfm NAMESPACE tfm:: DESTINATION ${package} COMPONENT development)

@@ -77,6 +77,10 @@ void describe(RopeConfig& r, FieldVisitor& v) {
 }
 
 void describe_layer(LayerConfig& l, const ModelConfig* model, FieldVisitor& v) {
+  v.section(section("attention", "how a layer mixes positions"), [&l](FieldVisitor& a) {
+    a.value(choice("type", mixer_types(), "softmax: attention (Vaswani et al. 2017)"),
+            l.attention.type);
+  });
   const Field heads = number("n_heads", 1, "number of attention heads", 65536);
   v.value(model ? required(heads) : heads, l.n_heads);
   v.value(derived(number("n_kv_heads", 1,

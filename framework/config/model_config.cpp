@@ -6,6 +6,11 @@
 
 namespace tfm::config {
 
+std::vector<std::string_view>& mixer_types() {
+  static std::vector<std::string_view> all{"softmax"};
+  return all;
+}
+
 std::vector<std::string_view>& head_types() {
   static std::vector<std::string_view> all{"lm", "classify"};
   return all;

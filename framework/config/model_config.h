@@ -30,8 +30,15 @@ struct DropoutConfig {
   double embedding = 0, attention = 0, residual = 0, ffn = 0, output = 0;
   bool operator==(const DropoutConfig&) const = default;
 };
+struct AttentionConfig {
+  std::string type = "softmax";  // of mixer_types()
+  bool operator==(const AttentionConfig&) const = default;
+};
+// The types of mixers, and a place for more (models/layer_parts.h).
+std::vector<std::string_view>& mixer_types();
 // One layer: a mixer of positions, a feed-forward network, and their norms.
 struct LayerConfig {
+  AttentionConfig attention;
   std::int64_t n_heads = 0;
   std::int64_t n_kv_heads = 0;          // 0 when read: filled with n_heads
   std::int64_t d_head = 0;              // filled with d_model / n_heads

@@ -2,7 +2,6 @@
 // Interface of ops: forward, backward, and declarations of all that the planner must know about
 // them.
 #include <array>
-#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>

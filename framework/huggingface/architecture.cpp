@@ -65,6 +65,7 @@ const Architecture& architecture_for(const config::ModelConfig& model, std::stri
     if (a.family != model.family) continue;
     auto missing = a.needs(model).unmet;
     if (!model.uniform()) missing.push_back("layers that are all alike (layer_kinds)");
+    if (model.attention.type != "softmax") missing.push_back("attention: {type: softmax}");
     if (model.head_of_type("classify") || !model.head_of_type("lm"))
       missing.push_back("heads: [{type: lm}]");
     if (nearest && missing.size() >= unmet.size() && !(missing.empty() && a.name == preferred))

@@ -135,7 +135,8 @@ void resume(TrainingRun& run, const std::string& path) {
 // Files may hold options of several rules, of which optimizer.type chooses one: a section each.
 void warn_of_unused_options(const config::Config& config) {
   const std::string chosen = config::word(config.optimizer.type);
-  const auto values = config::values_by_key(config), defaults = config::values_by_key({});
+  const config::Config usual;
+  const auto values = config::values_by_key(config), defaults = config::values_by_key(usual);
   for (const auto& [key, value] : values)
     for (const std::string_view owner : words(config.optimizer.type))
       if (owner != chosen && key.starts_with("optimizer." + std::string(owner) + ".") &&

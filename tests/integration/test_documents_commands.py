@@ -39,6 +39,8 @@ SKIPPED = {
     "python3 tests/lint/test_results.py --fix": "writes to the tree; the lint runs without --fix",
     "prometheus --config.file=configs/prometheus.yml --storage.tsdb.path=runs/prometheus":
         "runs until it is stopped; test_prometheus.py calls it",
+    "cmake -S mixer -B build -DCMAKE_PREFIX_PATH=PREFIX && cmake --build build": "test_package.py calls it in an installed tree",
+    "mpirun -np 2 build/average train cfg.yaml parallel.tensor=2": "test_package.py calls it in an installed tree",
     "launch/quickstart.sh": "test_quickstart.py calls it",
     "launch/setup.sh": "installs packages; tests/install/clean_roots.py calls it",
     "launch/setup.sh --mpich": "replaces the machine's MPI; tests/install/clean_roots.py calls it",

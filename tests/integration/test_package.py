@@ -12,6 +12,42 @@ import tempfile
 
 root = pathlib.Path(__file__).resolve().parents[2]
 build = pathlib.Path(sys.argv[1]).resolve().parent
+
+
+def check_own_mixer(folder):
+    """A program outside the project has a mixer of its own: the same losses on two ranks, in the memory that was planned, before and after a
+    resume, and the same text."""
+    example = root / "docs/examples/mixer"
+    for command in (["-G", "Ninja", "-S", example, "-B", folder / "mixer", f"-DCMAKE_PREFIX_PATH={folder}/installed"], ["--build", folder / "mixer"]):
+        subprocess.run(["cmake", *command], check=True, stdout=subprocess.DEVNULL)
+    assert len((example / "main.cpp").read_text().splitlines()) <= 100
+
+    def average(name, *arguments, ranks=1):
+        work = folder / name
+        if not work.exists():
+            work.mkdir()
+            shutil.copy(example / "cfg.yaml", work)
+            (work / "text.txt").write_text("".join(f"line {i} of a text of {i * 7 % 13} words\n" for i in range(800)))
+        command = [*([root / "tests/mpirun.sh", "2"] if ranks > 1 else []), folder / "mixer/average", *arguments]
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def events(name, kind):
+        return [e for e in map(json.loads, (folder / name / "metrics.jsonl").read_text().splitlines()) if e["event"] == kind]
+
+    average("one", "cfg.yaml")
+    average("two", "train", "cfg.yaml", "parallel.tensor=2", "train.steps=10", "schedule.decay_steps=20", ranks=2)
+    average("two", "train", "cfg.yaml", "parallel.tensor=2", ranks=2)
+    one, two = ([e["loss"] for e in events(name, "step")] for name in ("one", "two"))
+    assert len(one) == 20 and all(abs(a - b) <= 1e-6 * a for a, b in zip(one, two, strict=True)), (one, two)
+    assert events("two", "start")[0]["planned_bytes"] == events("two", "end")[0]["arena_high_water_bytes"]
+    assert str(events("two", "start")[0]["planned_bytes"]) in average("two", "plan", "cfg.yaml", "parallel.tensor=2", "--ranks", "2")
+    assert "equal to the single-rank run" in average("two", "verify", "cfg.yaml", "parallel.tensor=2", ranks=2)
+    text = [average(name, "generate", "checkpoints", "--prompt", "line 7", "--max-tokens", "12", "--temperature", "0") for name in ("one", "two")]
+    assert text[0] == text[1], text
+
+
 with tempfile.TemporaryDirectory() as folder:
     def run(*command):
         subprocess.run([str(c) for c in command], check=True, stdout=subprocess.DEVNULL)
@@ -20,6 +56,7 @@ with tempfile.TemporaryDirectory() as folder:
     run("cmake", "-G", "Ninja", "-S", root / "tests/package", "-B", f"{folder}/build", f"-DCMAKE_PREFIX_PATH={folder}/installed")
     run("cmake", "--build", f"{folder}/build")
     run(f"{folder}/build/uses_tfm")
+    check_own_mixer(pathlib.Path(folder))
     loads = subprocess.run(["ldd", f"{folder}/installed/bin/tfm-train"], check=True, stdout=subprocess.PIPE, text=True).stdout
     assert f"libtfm_kernels.so => {folder}/installed/" in loads, loads
     run(f"{folder}/installed/bin/tfm-train", "--version")
