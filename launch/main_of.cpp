@@ -12,8 +12,8 @@ int main_of(int argc, char** argv) {
       {"plan", plan_main},     {"probe", probe_main},     {"report", report_main},
       {"train", train_main},   {"verify", verify_main},
   };
-  // A program that starts itself again does so with the arguments that it has here.
-  for (int i = 0; i < 2 && i < argc; ++i)
+  // A program that starts itself again does so with the arguments that it has here, the name first.
+  for (int i = argc > 1 ? 1 : 0; i >= 0; --i)
     if (const auto found = programs.find(argv[i]); found != programs.end())
       return found->second(argc - i, argv + i);
   return train_main(argc, argv);

@@ -177,6 +177,7 @@ int run(int argc, char** argv) {
                                  {"accuracy", totals.accuracy()}};
   const std::vector<config::HeadConfig>& heads = model.config.model.heads;
   for (std::size_t k = 0; k < heads.size() && heads.size() > 1; ++k) {
+    if (totals.labels[k] == 0) continue;
     results["loss_" + heads[k].name] = totals.mean(k);
     results["accuracy_" + heads[k].name] = totals.accuracy(k);
   }

@@ -27,7 +27,7 @@ class Classifier final : public Head {
     const graph::Value labels = rec.input(kLabels, static_cast<bool>(x));
     if (!x) return rec.loss_elsewhere(head_.name, head_.weight, kLabels);
     graph::Recorder& r = *rec.tape;
-    const graph::Recorder::Named scope(r, head_.name);
+    const graph::Recorder::Named scope(r, head_.name, comm::Purpose::head);
     record_cross_entropy(rec, head_, summary(rec, x), classes_->weight(r),
                          context_.parameters.record(r, bias_), labels, kLabels, training,
                          {.vocab_size = classes_->size(),
@@ -38,7 +38,7 @@ class Classifier final : public Head {
 
   graph::Value logits(nn::Recording& rec, graph::Value x) const override {
     graph::Recorder& r = *rec.tape;
-    const graph::Recorder::Named scope(r, head_.name);
+    const graph::Recorder::Named scope(r, head_.name, comm::Purpose::head);
     return ops::linear(r, summary(rec, x), classes_->weight(r),
                        context_.parameters.record(r, bias_));
   }

@@ -32,7 +32,7 @@ class LmHead final : public Head {
     const graph::Value labels = rec.input(Field::labels, static_cast<bool>(x));
     if (!x) return rec.loss_elsewhere(head_.name, head_.weight, Field::labels);
     graph::Recorder& r = *rec.tape;
-    const graph::Recorder::Named scope(r, "head");
+    const graph::Recorder::Named scope(r, "head", comm::Purpose::head);
     const Vocabulary& v = vocabulary();
     const auto size = static_cast<double>(v.size());
     const double smoothing = loss_.smoothing_denominator == config::SmoothingDenominator::others
@@ -51,7 +51,7 @@ class LmHead final : public Head {
 
   graph::Value logits(nn::Recording& rec, graph::Value x) const override {
     graph::Recorder& r = *rec.tape;
-    const graph::Recorder::Named scope(r, "head");
+    const graph::Recorder::Named scope(r, "head", comm::Purpose::head);
     return ops::linear(r, ready(r, x), vocabulary().weight(r), bias(r), logit_scale());
   }
 

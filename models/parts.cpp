@@ -67,7 +67,7 @@ graph::Value Embeddings::positions(nn::Recording& rec, graph::Value x,
 graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens, graph::Value ids,
                                     graph::Value types, const Rows& rows, bool training) const {
   graph::Recorder& r = *rec.tape;
-  const graph::Recorder::Named scope(r, "embedding");
+  const graph::Recorder::Named scope(r, "embedding", comm::Purpose::embedding);
   const ops::ActivationRegion place = nn::outside_tp_region(context_, rows, config_.d_model);
   graph::Value x = tokens.partial(
       r, ids, config_.scale_embeddings ? std::sqrt(static_cast<double>(config_.d_model)) : 1.0);

@@ -70,7 +70,7 @@ Stack::Layer Stack::make_layer(nn::Context& c, const std::string& name,
 
 graph::Value Stack::record_layer(graph::Recorder& r, std::size_t l, graph::Value x,
                                  const nn::MixerContext& context, const RecordMixer& record) const {
-  const graph::Recorder::Named name(r, "layers." + std::to_string(l));
+  const graph::Recorder::Named name(r, "layers." + std::to_string(l), comm::Purpose::layers);
   const graph::Recorder::Checkpoint scope(r);
   const Layer& layer = layers_[l];
   const bool pre = layer.config.norm_position == config::NormPosition::pre;
@@ -144,7 +144,8 @@ graph::Value Stack::decode(nn::Recording& rec, graph::Value x, const nn::Source*
 
 void Stack::record_source(nn::Recording& rec, graph::Value encoder_states) const {
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    const graph::Recorder::Named name(*rec.tape, "layers." + std::to_string(l));
+    const graph::Recorder::Named name(*rec.tape, "layers." + std::to_string(l),
+                                      comm::Purpose::layers);
     for (const nn::Mixer* mixer : {layers_[l].attention.get(), layers_[l].cross.get()})
       for (const graph::Value made : mixer->record_source(*rec.tape, encoder_states))
         rec.states.push_back({made, nn::StateSpec::Kind::source});

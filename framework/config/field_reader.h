@@ -11,8 +11,8 @@ class FieldReader : public FieldVisitor {
   struct Hints {
     std::map<std::string_view, std::vector<std::string_view>> keys;  // dotted, the likeliest first
     std::map<std::string, std::string_view> values;                  // of "precision=float16"
-    // Of a key, of a dotted key, or of "precision=fp8": a feature that does not exist. A word that
-    // `keys` has, too, means the feature where its value is a list or a map.
+    // Features that do not exist, by key, by dotted key, or by "precision=fp8". A word that `keys`
+    // has, too, means the feature where its value is a list or a map.
     std::map<std::string_view, std::string_view> missing;
   };
 

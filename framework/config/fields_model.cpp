@@ -134,7 +134,7 @@ std::string flow_of(const HeadConfig& h) {
   return text + "}";
 }
 
-// The head of key `next_sentence` is kept, the last one.
+// The head of key `next_sentence` is kept, the last one, unless another classifier takes its place.
 void describe_heads(ModelConfig& m, FieldVisitor& v) {
   std::vector<HeadConfig>& heads = m.heads;
   const Field f =
@@ -165,7 +165,7 @@ void describe_heads(ModelConfig& m, FieldVisitor& v) {
                                            " has a key of its own; expected another name, or "
                                            "model.next_sentence true instead of it");
                       }
-                      m.set_next_sentence(next_sentence);
+                      m.set_next_sentence(next_sentence && !m.head_of_type("classify"));
                     },
                 .flow =
                     [&heads] {

@@ -69,7 +69,7 @@ struct HeadConfig {
   std::string type = "lm";  // lm: the token of each position; classify: the class of a sequence
   std::string name;         // filled with the type
   double weight = 1;        // of its term of the loss
-  // Of type classify:
+  // The rest concerns type classify.
   std::int64_t classes = 0;         // filled with the number of labels
   std::vector<std::string> labels;  // names of the classes in data; empty: their numbers
   Pool pool = Pool::automatic;

@@ -29,7 +29,8 @@ class Dataset {
   }
 
   // Fills sequences [first, first + count) of a batch: every field that the objective knows and
-  // that is in `fields`. Thread-safe. Error(input) if the data cannot be read.
+  // that is in `fields`; others keep their values, which for a DataLoader's are those of padding.
+  // Thread-safe. Error(input) if the data cannot be read.
   virtual void fill(std::int64_t index, std::int64_t first, std::int64_t count,
                     const BatchFields& fields) const = 0;
 };

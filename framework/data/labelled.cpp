@@ -24,9 +24,9 @@ void put(const BatchFields& fields, Field field, std::int64_t at, std::int32_t v
 }  // namespace
 
 std::int64_t TextFrame::room(std::int64_t length, bool pairs) const {
-  const bool target =
-      target_begin.has_value();  // which has no id after the text, but one before it
-  return length - before.has_value() - (target || after.has_value()) - (pairs && between);
+  // A target has an id before the text, and none after it.
+  const int around = target_begin ? 1 : before.has_value() + after.has_value();
+  return length - around - (pairs && between);
 }
 
 TextFrame text_frame(const config::Config& config, const config::SourceConfig& source,
@@ -80,11 +80,14 @@ Labelled::Labelled(const config::Config& config, const config::SourceConfig& sou
   const config::HeadConfig& head = head_of(config);
   for (const config::SourcePath& path : source.paths)
     for (const std::string& file : io::expand_glob(path.path))
-      each_labelled_row(file, source, [&](const LabelledRow& row) { add(row, head, tokenizer); });
+      each_labelled_row(file, source, [&](const LabelledRow& row) {
+        add(row, head, tokenizer);
+        return true;
+      });
   sampler_.emplace(texts(), endless && source.shuffle, seed_);
 }
 
-// Where both texts do not fit, the longer one is truncated first.
+// The longer text is truncated first where both do not fit.
 void Labelled::add(const LabelledRow& row, const config::HeadConfig& head,
                    const tokenizer::Tokenizer& tokenizer) {
   std::vector<std::int32_t> text = tokenizer.encode(row.text), pair;
@@ -117,10 +120,7 @@ Dataset::GlobalBatch Labelled::batch(std::int64_t index) const {
 
 void Labelled::fill(std::int64_t index, std::int64_t first, std::int64_t count,
                     const BatchFields& fields) const {
-  for (const auto& [field, values] : fields) {
-    const FieldKind kind = info_of(field).kind;
-    std::ranges::fill(values, kind == FieldKind::token || kind == FieldKind::type ? 0 : -1);
-  }
+  for (const auto& [field, values] : fields) std::ranges::fill(values, info_of(field).padding);
   const RandomKey key{seed_, Purpose::data, stream_of("masked_tokens"),
                       static_cast<std::uint32_t>(index)};
   for (std::int64_t i = 0; i < count; ++i) {
@@ -136,9 +136,7 @@ void Labelled::fill_one(const Row& row, const RandomKey& key, std::int64_t seque
   std::vector<std::int32_t> ids;
   if (frame_.before) ids.push_back(*frame_.before);
   ids.insert(ids.end(), ids_.begin() + row.begin, ids_.begin() + row.second);
-  if (pairs_) {
-    if (frame_.between) ids.push_back(*frame_.between);
-  }
+  if (pairs_) ids.push_back(*frame_.between);
   const std::int64_t second = std::ssize(ids);
   ids.insert(ids.end(), ids_.begin() + row.second, ids_.begin() + row.end);
   const bool seq2seq = frame_.target_begin.has_value();

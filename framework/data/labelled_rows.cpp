@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -12,9 +13,6 @@
 
 namespace tfm::data {
 namespace {
-
-// Returned by a sink to end the reading early.
-struct Enough {};
 
 [[noreturn]] void fail(const std::string& where, const std::string& problem) {
   throw Error(ExitCode::input, where + ": " + problem);
@@ -30,16 +28,18 @@ std::vector<std::string_view> columns_of(std::string_view line) {
   }
 }
 
-void give(const LabelledRow& row, const config::SourceConfig& c, const LabelledSink& sink) {
+bool give(const LabelledRow& row, const config::SourceConfig& c, const LabelledSink& sink) {
   for (const auto& [text, column] : {std::pair{row.text, c.text}, {row.pair, c.text_pair}})
     if (!column.empty() && text.empty())
       fail(row.where, "column " + in_quotes(column) + " is empty; expected a text");
-  sink(row);
+  return sink(row);
 }
 
 std::int64_t read_table(Lines& lines, const config::SourceConfig& c, const LabelledSink& sink) {
   if (!lines.next()) return 0;
-  const std::string header(lines.line());
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  std::string header(lines.line());
+  if (header.starts_with(kByteOrderMark)) header.erase(0, kByteOrderMark.size());
   const auto names = columns_of(header);
   const auto index_of = [&](const std::string& column, const char* key) {
     const auto found = std::ranges::find(names, column);
@@ -51,14 +51,16 @@ std::int64_t read_table(Lines& lines, const config::SourceConfig& c, const Label
   const std::size_t text = index_of(c.text, "text"), label = index_of(c.label, "label"),
                     pair = c.text_pair.empty() ? 0 : index_of(c.text_pair, "text_pair");
   std::int64_t rows = 0;
-  for (; lines.next(); ++rows) {
+  while (lines.next()) {
     const auto columns = columns_of(lines.line());
     if (columns.size() != names.size())
       fail(lines.where(), "found " + counted(columns.size(), "column") + "; expected the " +
                               std::to_string(names.size()) + " of the header");
-    give({columns[text], c.text_pair.empty() ? std::string_view{} : columns[pair], columns[label],
-          lines.where()},
-         c, sink);
+    ++rows;
+    if (!give({columns[text], c.text_pair.empty() ? std::string_view{} : columns[pair],
+               columns[label], lines.where()},
+              c, sink))
+      break;
   }
   return rows;
 }
@@ -75,8 +77,8 @@ std::int64_t read_objects(Lines& lines, const config::SourceConfig& c, const Lab
         label.is_string() ? label.string()
                           : std::to_string(label.integer(std::numeric_limits<std::int64_t>::min(),
                                                          std::numeric_limits<std::int64_t>::max()));
-    give({node.at(c.text).string(), pair, label_text, lines.where()}, c, sink);
     ++rows;
+    if (!give({node.at(c.text).string(), pair, label_text, lines.where()}, c, sink)) break;
   }
   return rows;
 }
@@ -92,10 +94,7 @@ void each_labelled_row(const std::string& path, const config::SourceConfig& sour
 }
 
 void check_labelled_file(const std::string& path, const config::SourceConfig& source) {
-  try {
-    each_labelled_row(path, source, [](const LabelledRow&) { throw Enough{}; });
-  } catch (const Enough&) {
-  }
+  each_labelled_row(path, source, [](const LabelledRow&) { return false; });
 }
 
 std::int32_t class_of(const LabelledRow& row, const config::HeadConfig& head) {

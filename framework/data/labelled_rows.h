@@ -14,11 +14,12 @@ struct LabelledRow {
   std::string_view label;
   std::string where;  // file and line
 };
-using LabelledSink = std::function<void(const LabelledRow& row)>;
+using LabelledSink = std::function<bool(const LabelledRow& row)>;
 
-// Calls sink(row) for each row of a file. JSON lines have objects; any other file has a header,
-// with tabs between columns, which are not quoted. Error(input) names file and line: a column that
-// is not there, a row with another number of columns than the header, an empty text, no rows.
+// Calls sink(row) for the rows of a file until it returns false. JSON lines have objects; any other
+// file has a header, with tabs between columns, which are not quoted. Error(input) names file and
+// line: a column that is not there, a row with another number of columns than the header, an empty
+// text, no rows.
 void each_labelled_row(const std::string& path, const config::SourceConfig& source,
                        const LabelledSink& sink);
 // Reads the first row.

@@ -56,7 +56,6 @@ DataLoader::Data DataLoader::read(Key key) const {
   for (const auto& [field, width] : shape.widths) {
     const auto filled = static_cast<std::size_t>(data.batch.sequences * width);
     auto& values = data.values[field];
-    values.resize(filled, 0);
     values.resize(static_cast<std::size_t>(shape.sequences * width), info_of(field).padding);
     real[field] = std::span(values).first(filled);
     data.batch.fields[field] = values;

@@ -25,19 +25,6 @@ OperandSet given(const std::vector<Value>& inputs) {
   return there;
 }
 
-Recorder::Named::Named(Recorder& r, const std::string& name)
-    : r_(r), before_(r.prefix_), purpose_before_(r.purpose_) {
-  using enum comm::Purpose;
-  constexpr std::pair<std::string_view, comm::Purpose> kParts[] = {
-      {"embedding", embedding},
-      {"layers", layers},
-      {"cross_attention", cross_attention},
-      {"head", head}};
-  r.prefix_ = r.qualified(name);
-  for (const auto& [part, purpose] : kParts)
-    if (name.substr(0, name.find('.')) == part) r.purpose_ = purpose;
-}
-
 Recorder::Checkpoint::Checkpoint(Recorder& r) : r_(r) {
   TFM_CHECK(r.scope_ < 0,
             "recompute scopes cannot be nested; found one inside '" + r.prefix_ + "'");

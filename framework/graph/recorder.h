@@ -92,11 +92,14 @@ class Recorder {
   void next_chunk() { ++chunk_; }
 
   // Adds a component to the names of all that is recorded in its lifetime, such as "ffn" in
-  // "layers.3.ffn". The parts that every family has, such as "layers", set the purpose of the
-  // collectives.
+  // "layers.3.ffn". `purpose`: of its collectives that have no other; none: as outside of it.
   class Named {
    public:
-    Named(Recorder& r, const std::string& name);
+    Named(Recorder& r, const std::string& name, comm::Purpose purpose = comm::Purpose::none)
+        : r_(r), before_(r.prefix_), purpose_before_(r.purpose_) {
+      r.prefix_ = r.qualified(name);
+      if (purpose != comm::Purpose::none) r.purpose_ = purpose;
+    }
     ~Named() { r_.prefix_ = before_, r_.purpose_ = purpose_before_; }
     Named(const Named&) = delete;
     Named& operator=(const Named&) = delete;

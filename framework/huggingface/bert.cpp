@@ -34,8 +34,8 @@ std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
   return bert_like::tied(m, "bert.", "cls.predictions.");
 }
 bool is_buffer(const std::string& tensor) {
-  return tensor == "bert.embeddings.position_ids" || tensor == "bert.pooler.dense.weight" ||
-         tensor == "bert.pooler.dense.bias";
+  return tensor == "bert.embeddings.position_ids" || tensor.starts_with("bert.pooler.dense.") ||
+         tensor.starts_with("cls.seq_relationship.");
 }
 }  // namespace
 

@@ -14,12 +14,13 @@
 namespace tfm::inference {
 namespace {
 
+// Whether a part may be new, and is; empty: none may.
 using Lacks = std::function<bool(const std::string& part)>;
 
-// Whether a part belongs to a classifier, and `has` does not know it.
+// Parts of a classifier may be new, if `has` does not know them.
 Lacks lacks_classifier(const config::ModelConfig& model, Lacks has) {
   const config::HeadConfig* head = model.head_of_type("classify");
-  if (!head) return [](const std::string&) { return false; };
+  if (!head) return {};
   return [prefix = head->name + ".", has = std::move(has)](const std::string& part) {
     return (part.starts_with(prefix) || part.starts_with("pooler.")) && !has(part);
   };
@@ -39,7 +40,7 @@ Lacks lacks_classifier(const config::ModelConfig& model, const checkpoint::Check
 InitialWeights with_new_parts(InitialWeights weights, const Lacks& lacks,
                               const nn::ParameterSet& parameters, std::uint64_t seed) {
   for (const nn::PartSlice& p : parameters.slices())
-    if (lacks(p.name)) weights.added.push_back(p.name);
+    if (lacks && lacks(p.name)) weights.added.push_back(p.name);
   if (weights.added.empty()) return weights;
   weights.read = [read = std::move(weights.read), added = weights.added, &parameters, seed](
                      const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
@@ -139,7 +140,7 @@ InitialWeights open_initial_weights(const std::string& path, const config::Model
             const auto&... range) { read(range...); },
         reader->manifest().extra,
         {}};
-    return seed ? with_new_parts(std::move(weights), lacks, parameters, *seed) : weights;
+    return with_new_parts(std::move(weights), lacks, parameters, seed.value_or(0));
   }
   const auto source = std::make_shared<huggingface::HuggingFaceModel>(path);
   source->check(model);
@@ -152,7 +153,7 @@ InitialWeights open_initial_weights(const std::string& path, const config::Model
       },
       source->provenance(),
       {}};
-  return seed ? with_new_parts(std::move(weights), lacks, parameters, *seed) : weights;
+  return with_new_parts(std::move(weights), lacks, parameters, seed.value_or(0));
 }
 
 }  // namespace tfm::inference

@@ -19,8 +19,8 @@ struct PoolArgs {
   Pool kind = Pool::first;
   Rows rows;  // those of x
   std::int64_t cols = 0;
-  const std::int32_t* mask =
-      nullptr;           // (sequences, sequence_length), negative: padding; null: none
+  // (sequences, sequence_length), negative: padding; null: none
+  const std::int32_t* mask = nullptr;
   const T* x = nullptr;  // (rows, cols)
   // (sequences, cols). Of sequences that ranks share, a term of the summary; of one without rows,
   // zeros.
@@ -44,8 +44,7 @@ struct PooledPositions {
 
   constexpr PooledPositions(Pool kind, const std::int32_t* mask, std::int64_t length)
       : mask(kind == Pool::first ? nullptr : mask) {
-    if (kind == Pool::first) length = length > 1 ? 1 : length;
-    for (std::int64_t t = 0; t < length; ++t) {
+    for (std::int64_t t = 0; t < (kind == Pool::first ? 1 : length); ++t) {
       if (is_padding(t)) continue;
       begin = kind == Pool::last ? t : 0;
       end = t + 1;
@@ -62,14 +61,17 @@ constexpr PooledPositions pooled_positions(const Args& a, std::int64_t sequence)
   const std::int64_t length = a.rows.sequence_length;
   return {a.kind, a.mask ? a.mask + sequence * length : nullptr, length};
 }
-// Calls f(row, position) for each row of a sequence that this rank holds.
+// Calls f(row, position) for each row that this rank holds of positions [begin, end) of a sequence.
 template <class F>
-constexpr void each_row(const Rows& rows, std::int64_t sequence, F&& f) {
+constexpr void each_row(const Rows& rows, std::int64_t sequence, std::int64_t begin,
+                        std::int64_t end, F&& f) {
   const std::int64_t length = rows.chunk_length();
-  for (int k = 0; k < rows.chunks(); ++k)
-    for (std::int64_t t = 0; t < length; ++t)
-      f(k * rows.chunk_tokens() + sequence * length + t,
-        (rows.chunks() > 1 ? rows.start(k) : 0) + t);
+  for (int k = 0; k < rows.chunks(); ++k) {
+    const std::int64_t start = rows.start(k), first = begin > start ? begin : start,
+                       last = end < start + length ? end : start + length,
+                       row = k * rows.chunk_tokens() + sequence * length - start;
+    for (std::int64_t t = first; t < last; ++t) f(row + t, t);
+  }
 }
 
 template <class T>

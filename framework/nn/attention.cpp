@@ -137,7 +137,7 @@ graph::Value CrossAttention::attend(graph::Recorder& r, graph::Value x, graph::V
 
 graph::Value CrossAttention::record(graph::Recorder& r, graph::Value x,
                                     const MixerContext& c) const {
-  const graph::Recorder::Named scope(r, name_);
+  const graph::Recorder::Named scope(r, name_, comm::Purpose::cross_attention);
   return attend(r, x, keys_values(r, c.source->states), c);
 }
 
@@ -148,13 +148,13 @@ std::vector<StateSpec> CrossAttention::states() const {
 graph::Value CrossAttention::record_decode(graph::Recorder& r, graph::Value x,
                                            const MixerContext& c,
                                            std::span<const graph::Value> states) const {
-  const graph::Recorder::Named scope(r, name_);
+  const graph::Recorder::Named scope(r, name_, comm::Purpose::cross_attention);
   return attend(r, x, states.front(), c);
 }
 
 std::vector<graph::Value> CrossAttention::record_source(graph::Recorder& r,
                                                         graph::Value encoder_states) const {
-  const graph::Recorder::Named scope(r, name_);
+  const graph::Recorder::Named scope(r, name_, comm::Purpose::cross_attention);
   return {keys_values(r, encoder_states)};
 }
 

@@ -137,7 +137,7 @@ class Model {
   virtual const ParameterSet& parameters() const = 0;
   // The loss: in training with dropout and label smoothing, else the negative log-likelihood.
   virtual Recording record_loss(const BatchShape& shape, DType dtype, bool training) const = 0;
-  // Of the head of this name; empty: of the one that predicts tokens.
+  // `head`: the name of the head whose logits are recorded; empty: the one that predicts tokens.
   virtual Recording record_logits(const BatchShape& shape, DType dtype,
                                   std::string_view head) const = 0;
   // Generation: logits of new tokens at positions from StepState::first_position on, which read and

@@ -17,7 +17,7 @@ constexpr double kVectorNoise = 0.1;  // added to biases and gains
 constexpr double kMostAsRunRate = 1e-2;
 constexpr int kOverflows = 40;  // steps that fp16's loss scale may take to settle
 
-// Of the model, with noise on biases and gains: zeros and ones hide what is done to them.
+// Biases and gains have noise: zeros and ones hide what is done to them.
 Parts initial_weights(const nn::ParameterSet& p, std::uint64_t seed) {
   std::vector<float> flat(static_cast<std::size_t>(p.flat_elements()));
   p.initialize(seed, flat.data(), 1);

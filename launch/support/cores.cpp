@@ -8,7 +8,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -120,7 +119,6 @@ std::optional<int> threads_asked_for() {
   return n;
 }
 
-// `ranks`: {threads, fair share, ...} of each rank.
 // Threads of a rank, and the least that it should have.
 struct Threads {
   int own = 0, expected = 0;

@@ -424,6 +424,16 @@ data::DataLoader::RankShape part(std::int64_t sequences, std::int64_t width) {
   return {sequences, {{Field::ids, width}, {Field::labels, width}}};
 }
 
+TEST(DataLoader, FieldsThatADatasetDoesNotKnowAreThoseOfPadding) {
+  data::Source s = source_of({{401, 1}}, 4);
+  const data::NextToken dataset(s, data::Sampler(s.samples(), true, 8), 2, true);
+  data::DataLoader::RankShape shape = part(2, 4);
+  shape.widths[Field::sentence_labels] = 1;
+  data::DataLoader loader(dataset, {shape}, {});
+  const auto labels = loader.load(0).fields.at(Field::sentence_labels);
+  EXPECT_EQ(Ids(labels.begin(), labels.end()), (Ids{-1, -1}));
+}
+
 TEST(DataLoader, GivesWhatTheDatasetGives) {
   data::Source s = source_of({{401, 1}}, 4);
   const data::NextToken dataset(s, data::Sampler(s.samples(), true, 8), 6, true);

@@ -173,6 +173,7 @@ TEST_F(LabelledTest, WhatIsWrongIsNamedWithItsLine) {
   refuses("a.tsv", "text\tlabel\nab\t1\n\t1\n", "a.tsv:3: column 'text' is empty");
   refuses("a.tsv", "text\tlabel\n", "a.tsv: the file has no rows");
   refuses("a.tsv", "", "a.tsv: the file has no rows");
+  refuses("a.tsv", "\xEF\xBB\xBFtext\tlabel\nab\t9\n", "a.tsv:2: the label '9'");
   for (const char* label : {"3", "-1", "1.0", "one", "", " 1", "99999999999"})
     refuses("a.tsv", std::string("text\tlabel\nab\t1\ncd\t") + label + "\n",
             "a.tsv:3: the label '" + std::string(label) + "' is no class of head 'classify'");

@@ -143,7 +143,8 @@ def classified(root, name, **settings):
     folder = prepared(root, name, CLASSES.format(**settings))
     rows = [(" ".join(["the"] * (i % 3 + 1) + [WORDS[kind][i % 2]] + ["it"] * (i % 2)), kind) for i in range(240)
             for kind in [list(WORDS)[i * i % 3 if i % 5 else i % 3]]]
-    (folder / "train.tsv").write_text("sentence\tnote\tkind\n" + "".join(f"{text}\t{k}\t{kind}\n" for k, (text, kind) in enumerate(rows[:200])))
+    table = ["sentence\tnote\tkind", *(f"{text}\t{k}\t{kind}" for k, (text, kind) in enumerate(rows[:200]))]
+    (folder / "train.tsv").write_text("\n".join(table) + "\n")
     (folder / "rest.jsonl").write_text("".join(json.dumps({"kind": kind, "sentence": text}) + "\n" for text, kind in rows[200:]))
     return folder
 
@@ -151,8 +152,9 @@ def classified(root, name, **settings):
 def check_classifiers_on_every_layout(root):
     for family, pool in (("decoder", "last"), ("encoder", "mean"), ("encoder", "first"), ("encoder_decoder", "last")):
         expected = None
-        for k, (ranks, layout) in enumerate([(1, []), (2, ["parallel.tensor=2"]), (2, ["parallel.context=2", "recompute=full"]),
-                                             (4, ["parallel.pipeline=2", "parallel.zero=1"]), (4, ["parallel.context=2", "parallel.zero=3"])]):
+        layouts = [(1, []), (2, ["parallel.tensor=2"]), (2, ["parallel.context=2", "recompute=full"]),
+                   (4, ["parallel.pipeline=2", "parallel.zero=1"]), (4, ["parallel.context=2", "parallel.zero=3"])]
+        for k, (ranks, layout) in enumerate(layouts):
             folder = classified(root, f"{family}_{pool}{k}", family=family, pool=pool, steps=10)
             run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
             steps, evals = events_of(folder, "step"), events_of(folder, "eval")
@@ -174,24 +176,52 @@ def check_a_classifier_learns(root):
     assert results["accuracy_classify"] > 0.95, results
     assert abs(results["loss"] - 0.5 * results["loss_lm"] - results["loss_classify"]) < 1e-9, results
     alone = ["model.heads=[{type: classify, labels: [cold, warm, hot]}]", "checkpoint.dir=alone", "metrics.jsonl=none"]
-    (folder / "text.yaml").write_text((folder / "run.yaml").read_text().replace(", {type: classify, labels: [cold, warm, hot], pool: last}", "")
-                                      .replace("type: labelled, path: train.tsv, text: sentence, label: kind", "type: text, path: text.txt")
-                                      .replace("type: labelled, path: rest.jsonl, text: sentence, label: kind", "type: text, path: text.txt"))
+    text = (folder / "run.yaml").read_text().replace(", {type: classify, labels: [cold, warm, hot], pool: last}", "")
+    text = re.sub(r"type: labelled, path: \S+, text: sentence, label: kind", "type: text, path: text.txt", text)
+    (folder / "text.yaml").write_text(text)
     run(folder, "tfm-train", "text.yaml", "checkpoint.dir=text", "train.steps=5", "metrics.jsonl=none")
     said = run(folder, "tfm-train", "run.yaml", "model.init=text", *alone)
     assert "new, with random weights: classify.weight, classify.bias" in said, said
     run(folder, "tfm-eval", "alone", "--json", "eval.json")
     results = json.loads((folder / "eval.json").read_text())
     assert results["accuracy"] > 0.95 and results["tokens"] == 40, results
+    assert "loss_classify" not in run(folder, "tfm-eval", "ck", "--text", "text.txt"), "text has no classes"
     assert "predicts no tokens" in run(folder, "tfm-generate", "alone", "--prompt", "the", code=2)
     assert "heads: [{type: lm}]" in run(folder, "tfm-convert", "export", "alone", "hf", code=2)
+
+
+def check_a_downloaded_encoder_gets_a_classifier(root):
+    """It takes the place of next sentence prediction, whose pooler it goes on with."""
+    folder = classified(root, "bert", family="encoder", pool="first", steps=2)
+    source = pathlib.Path(__file__).resolve().parents[1] / "fixtures/huggingface/bert_0"
+    assert "BertForPreTraining" in (source / "config.json").read_text()
+    size = json.loads((source / "config.json").read_text())["vocab_size"]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "it", *sum(WORDS.values(), [])]
+    vocab = {token: i for i, token in enumerate(tokens)}
+    flags = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    assert len(vocab) <= size, (len(vocab), size)
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None, "decoder": None,
+        "added_tokens": [{"id": i, "content": token, **flags} for token, i in vocab.items() if token.startswith("[")],
+        "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+                  "vocab": vocab}}))
+    (folder / "bert.yaml").write_text("""
+model: {heads: [{type: classify, labels: [cold, warm, hot]}]}
+train: {steps: 2, global_batch_size: 8, seq_len: 8}
+data: {train: {type: labelled, path: train.tsv, text: sentence, label: kind}, tokenizer: tokenizer.json}
+checkpoint: {dir: ck}
+""")
+    said = run(folder, "tfm-train", "bert.yaml", f"model.init={source}")
+    assert "new, with random weights: classify.weight, classify.bias\n" in said, said
+    assert "next_sentence: false" in run(folder, "tfm-train", "bert.yaml", f"model.init={source}", "--dump-config")
 
 
 def main():
     with tempfile.TemporaryDirectory() as root:
         root = pathlib.Path(root)
         for check in (check_terms_on_every_layout, check_terms_in_every_output, check_terms_for_prometheus, check_layers_of_several_kinds,
-                      check_classifiers_on_every_layout, check_a_classifier_learns):
+                      check_classifiers_on_every_layout, check_a_classifier_learns, check_a_downloaded_encoder_gets_a_classifier):
             check(root)
             print(f"{check.__name__}: ok", flush=True)
 

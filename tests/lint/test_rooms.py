@@ -1,4 +1,5 @@
-"""A file includes its own room and lower ones only, and knows nothing of verification below its room; sizes of files, functions, ops and rooms stay within their budgets."""
+"""A file includes its own room and lower ones only, and knows nothing of verification below its room; sizes of files, functions, ops and
+rooms stay within their budgets."""
 import pathlib
 import re
 import sys
@@ -15,8 +16,8 @@ FOLDER_OF = {"mpi": "framework/comm", "nccl": "framework/comm", "cuda": "framewo
              "cudnn": "framework/device/cuda", "hwloc": "launch/support"}
 
 # Who names an axis of the grid of ranks; all others ask for sets of axes by what they are for (nn/placement.h).
-NAMES_AXES = {"framework/nn/placement.h", "framework/ops/collectives.cpp", "framework/ops/gather_attention.cpp", "framework/ops/ring_attention.cpp",
-              "framework/ops/cross_entropy.cpp", "framework/ops/messages.cpp", "framework/ops/pool.cpp"}
+NAMES_AXES = {"framework/nn/placement.h", *(f"framework/ops/{op}.cpp" for op in (
+    "collectives", "gather_attention", "ring_attention", "cross_entropy", "messages", "pool"))}
 
 
 def room_of(path):

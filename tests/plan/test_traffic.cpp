@@ -110,6 +110,9 @@ TEST(Traffic, DifferencesHaveReasons) {
 TEST(Traffic, NothingIsLeftOut) {
   const std::string pairs =
       "family: encoder_decoder, vocab_size: 64, d_model: 64, n_layers: 2, n_heads: 4";
+  const std::string classifier =
+      "vocab_size: 260, d_model: 64, n_layers: 2, n_heads: 4, "
+      "heads: [{type: classify, classes: 3, pool: mean}]";
   for (const auto& p :
        {plan_of(8, {"parallel.tensor=2", "parallel.zero=1", "recompute=full", "precision=bf16"}),
         plan_of(8, {"parallel.tensor=4", "recompute=selective", "parallel.sequence=false"}),
@@ -120,7 +123,9 @@ TEST(Traffic, NothingIsLeftOut) {
         plan_of(8, {"parallel.zero=1", "parallel.replicas=4"}),
         plan_of(8, {"parallel.tensor=2", "optimizer.type=muon", "device=cpu"}),
         plan_of(8, {"parallel.tensor=2", "recompute=full"}, pairs),
-        plan_of(4, {"parallel.tensor=4"}, pairs)}) {
+        plan_of(4, {"parallel.tensor=4"}, pairs),
+        plan_of(4, {"parallel.tensor=2", "parallel.context=2", "data.train.type=labelled"},
+                classifier)}) {
     for (const comm::CollectiveCall& c : p.collectives())
       EXPECT_TRUE(c.purpose != comm::Purpose::none || p.config.model.translates())
           << comm::name_of(c.kind) << " over " << comm::name_of(c.axes);

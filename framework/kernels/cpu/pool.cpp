@@ -14,9 +14,10 @@ void pool(cpu::Stream& stream, const PoolArgs<T>& a) {
     const auto count = static_cast<Accum<T>>(std::max<std::int64_t>(1, positions.count));
     each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
       Vec<T> sum{};
-      each_row(a.rows, b, [&](std::int64_t row, std::int64_t t) TFM_INLINE {
-        if (positions.has(t)) sum += load(a.x + row * a.cols + i, m);
-      });
+      each_row(a.rows, b, positions.begin, positions.end,
+               [&](std::int64_t row, std::int64_t t) TFM_INLINE {
+                 if (positions.has(t)) sum += load(a.x + row * a.cols + i, m);
+               });
       store(a.y + b * a.cols + i, sum / count, m);
     });
   });
@@ -28,7 +29,7 @@ void pool_backward(cpu::Stream& stream, const PoolBackwardArgs<T>& a) {
     const PooledPositions positions = pooled_positions(a, b);
     const T* dy = a.dy + b * a.cols;
     const auto count = static_cast<Accum<T>>(positions.count);
-    each_row(a.rows, b, [&](std::int64_t row, std::int64_t t) {
+    each_row(a.rows, b, 0, a.rows.sequence_length, [&](std::int64_t row, std::int64_t t) {
       T* dx = a.dx + row * a.cols;
       if (positions.has(t))
         each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {

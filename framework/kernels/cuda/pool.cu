@@ -11,7 +11,7 @@ struct PoolColumns {
   __device__ void operator()(std::int64_t b, std::int64_t c, Part part) const {
     const PooledPositions positions = pooled_positions(a, b);
     Accum<T> sum[kPack] = {};
-    each_row(a.rows, b, [&](std::int64_t row, std::int64_t t) {
+    each_row(a.rows, b, positions.begin, positions.end, [&](std::int64_t row, std::int64_t t) {
       if (!positions.has(t)) return;
       const auto x = load_pack(a.x + row * a.cols + c, part);
       TFM_UNROLL
@@ -31,7 +31,7 @@ struct PoolColumnsBackward {
     const PooledPositions positions = pooled_positions(a, b);
     const auto dy = load_pack(a.dy + b * a.cols + c, part);
     const auto count = static_cast<Accum<T>>(positions.count);
-    each_row(a.rows, b, [&](std::int64_t row, std::int64_t t) {
+    each_row(a.rows, b, 0, a.rows.sequence_length, [&](std::int64_t row, std::int64_t t) {
       const bool has = positions.has(t);
       if (!has && a.accumulate) return;
       Accum<T> own[kPack];
