@@ -45,7 +45,8 @@ std::unique_ptr<nn::Mixer> make_attention(nn::Context& c, const std::string& nam
                                           const config::LayerConfig& l, const StackInfo& stack) {
   return std::make_unique<nn::SelfAttention>(
       c, name,
-      nn::SelfAttention::Options{attention_options(c, l, stack), stack.causal,
+      nn::SelfAttention::Options{attention_options(c, l, stack),
+                                 stack.causal ? Visibility::causal() : Visibility{},
                                  rotary_frequencies(l), l.position == config::Position::alibi,
                                  l.position == config::Position::relative});
 }

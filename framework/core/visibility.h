@@ -3,6 +3,7 @@
 // ranges of queries and keys takes the same few operations for any length, on CPUs and GPUs.
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 namespace tfm {
 
@@ -34,7 +35,9 @@ struct BasicVisibility {
   }
 
   constexpr bool sees(Int query, Int key) const {
-    return key - query <= right && query - key <= left;
+    using Unsigned = std::make_unsigned_t<Int>;  // one comparison: keys before the first are large
+    return static_cast<Unsigned>(key - query + left) <=
+           static_cast<Unsigned>(left) + static_cast<Unsigned>(right);
   }
   // Whether the queries see all, some or none of the keys; `none` if there are none of either.
   constexpr Seen seen(Span<Int> queries, Span<Int> keys) const {

@@ -28,8 +28,8 @@ struct Work {
     }
   };
   std::vector<Product> products;
-  double attention_flops = 0;            // of scores that the causal mask leaves visible
-  double masked_flops = 0;               // of scores that it hides
+  double attention_flops = 0;            // of scores of keys whose positions queries see
+  double masked_flops = 0;               // of the other scores
   std::int64_t head_size = 0, keys = 0;  // of attention; keys per sequence
   std::int64_t extra_elements = 0;       // further elements read or written
   // Inputs of which, and of whose gradients, only as many elements are touched as the output has.

@@ -5,8 +5,10 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "core/visibility.h"
 #include "device/stream.h"
 #include "kernels/dropout.h"
+#include "kernels/scratch.h"
 
 namespace tfm::kernels {
 
@@ -28,10 +30,10 @@ struct AttentionArgs {
   Accum<T>* lse = nullptr;
   Accum<T> scale = 1;
   // Key s is visible to query t if
-  //   causal:      s <= t + causal_shift()
+  //   visible:     it sees the key's position; the last query is at that of the last key
   //   k_segments:  the key's segment is >= 0 (negative: padding)
   //   q_segments:  the query's segment equals the key's (read only with k_segments)
-  bool causal = false;
+  Visibility visible;
   const std::int32_t* k_segments = nullptr;  // (B*keys_total) or null
   const std::int32_t* q_segments = nullptr;  // (B*queries_total) or null
   bool right_padded = false;                 // negative k_segments come last in every sequence
@@ -50,9 +52,9 @@ struct AttentionArgs {
 
   constexpr std::int64_t all_queries() const { return queries_total ? queries_total : queries; }
   constexpr std::int64_t all_keys() const { return keys_total ? keys_total : keys; }
-  // Index of the last key that query 0 sees. The last query of a whole sequence sees its last key.
-  constexpr std::int64_t causal_shift() const {
-    return query_offset + all_keys() - all_queries() - key_offset;
+  // `visible` by indices t and s.
+  constexpr Visibility visible_by_index() const {
+    return visible.from(query_offset + all_keys() - all_queries(), key_offset);
   }
   // Indices of a query in q_segments and of a key in k_segments.
   constexpr std::int64_t segment_of_query(std::int64_t b, std::int64_t t) const {
@@ -62,6 +64,21 @@ struct AttentionArgs {
     return b * all_keys() + key_offset + s;
   }
 };
+
+template <class T>
+AttentionExtents extents_of(const AttentionArgs<T>& a) {
+  return {.batch = a.batch,
+          .heads = a.heads,
+          .kv_heads = a.kv_heads,
+          .queries = a.queries,
+          .keys = a.keys,
+          .head_size = a.head_size,
+          .visible = a.visible_by_index(),
+          .segments = a.k_segments != nullptr,
+          .bias = a.bias != nullptr,
+          .dropout = a.dropout.p > 0,
+          .lengths = a.right_padded && !a.q_segments};
+}
 
 template <class T>
 struct AttentionBackwardArgs {
@@ -78,7 +95,7 @@ struct AttentionBackwardArgs {
 
 // Score of (t, s): scale * q[t] . k[s] + bias. A query that sees no key yields zeros and passes no
 // gradient; a key that no query sees gets none. On CPUs, scratch memory is per thread, linear in S
-// and kept between calls. Keys after the last visible one cost nothing.
+// and kept between calls. Tiles of which no query sees a key cost nothing.
 template <class T>
 void attention(cpu::Stream&, const AttentionArgs<T>&);
 template <class T>

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/visibility.h"
 #include "device/memory.h"
 
 namespace tfm::kernels {
@@ -71,15 +72,21 @@ inline std::int64_t rotary_scratch(std::int64_t positions, std::int64_t head_siz
 
 struct AttentionExtents {
   std::int64_t batch, heads, kv_heads, queries, keys, head_size;
-  bool causal = false, segments = false, bias = false, bias_gradient = false, dropout = false;
-  bool shifted = false;  // causal, and the queries are not the last ones of the sequence
+  Visibility visible;  // by index
+  bool segments = false, bias = false, bias_gradient = false, dropout = false;
   bool lengths = false;  // segments only mark right padding
 
-  // Whether cuDNN may be used, on a GPU for which it is available.
+  // Whether positions hide a key from a query.
+  bool masked() const { return visible.seen({0, queries}, {0, keys}) != Seen::whole; }
+  // Whether the last query sees every key, each before it one key less, and all of them some.
+  bool causal() const {
+    return queries <= keys && visible.right == keys - queries && visible.left >= queries - 1;
+  }
+  // Whether cuDNN may be used, on a GPU for which it is available; see
+  // kernels/cuda/attention_cudnn.h.
   bool of_library(std::int64_t bytes) const {
-    return bytes == 2 && head_size % 8 == 0 && std::min(queries, keys) >= 64 &&
-           !(causal && queries > keys) && !shifted && !(segments && (!lengths || causal)) &&
-           !bias && !dropout;
+    return bytes == 2 && head_size % 8 == 0 && head_size <= 256 && std::min(queries, keys) >= 64 &&
+           (masked() ? causal() && !segments : !segments || lengths) && !bias && !dropout;
   }
 };
 // More than cuDNN's forward asks for.

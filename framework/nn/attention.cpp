@@ -49,7 +49,7 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
 
 ops::AttentionOptions SelfAttention::options_on_rank(const MixerContext& c) const {
   ops::AttentionOptions a = on_rank(context_, options_, c.rows, c.rows, c.training, c.right_padded);
-  a.causal = options_.causal;
+  a.visible = options_.visible;
   if (options_.relative) a.buckets = c.buckets;
   if (options_.alibi) {
     const auto slopes = alibi_slopes(options_.heads);
@@ -88,7 +88,6 @@ std::vector<StateSpec> SelfAttention::states() const {
 
 graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, const MixerContext& c,
                                           std::span<const graph::Value> states) const {
-  TFM_CHECK(options_.causal, "new tokens follow others");
   const graph::Recorder::Named scope(r, name_);
   const graph::Value cache = states.front();
   ops::AttentionOptions a = options_on_rank(c);
@@ -127,7 +126,7 @@ graph::Value CrossAttention::attend(graph::Recorder& r, graph::Value x, graph::V
                      c.rows.share};
   ops::AttentionOptions a =
       on_rank(context_, options_, queries, source.rows, c.training, source.right_padded);
-  a.causal = false;
+  a.visible = {};
   graph::Value q = query_(r, enter_tp_region(r, context_, x));
   if (query_norm_) q = (*query_norm_)(r, q, {a.heads});
   const graph::Value y =

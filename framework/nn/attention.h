@@ -15,7 +15,7 @@ struct AttentionOptions {
 class SelfAttention final : public Mixer {
  public:
   struct Options : AttentionOptions {
-    bool causal = true;
+    Visibility visible = Visibility::causal();
     std::vector<double> rotary_frequency;  // (D/2); empty: none
     bool alibi = false, relative = false;  // relative: adds MixerContext::relative_bias
   };

@@ -12,6 +12,7 @@ void check(const graph::Recorder& r, const AttentionInputs& in, const AttentionO
   const std::int64_t distances = o.queries + o.keys - 1;
   TFM_CHECK(o.queries > 0 && o.keys > 0 && (in.kv || o.keys == o.queries),
             "self-attention has as many keys as queries");
+  TFM_CHECK(o.queries + o.keys < Visibility::kUnlimited / 2, "sequences are too long");
   TFM_CHECK(q[1] == o.q_width() + (in.kv ? 0 : o.kv_width()), "queries are " + q.str());
   TFM_CHECK(kv[1] == o.kv_width() + (in.kv ? 0 : o.q_width()), "keys and values are " + kv.str());
   const std::int64_t batch = q[0] * o.share.ranks / o.queries;

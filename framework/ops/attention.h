@@ -7,6 +7,23 @@
 
 namespace tfm::ops {
 
+// Work of a pass with so many products, each of 2 D flops per head and pair of a query and a key
+// that it sees. A causal query's own key counts by half, so that the whole is a half, as usual
+// (Dao et al. 2022).
+inline graph::Work attention_work(const AttentionOptions& o, std::int64_t batch, int products,
+                                  int kernels) {
+  const double of_pair = 2.0 * products * batch / o.share.ranks * o.heads * o.head_size,
+               own = o.visible.right == 0 ? 0.5 * static_cast<double>(o.queries) : 0,
+               pairs =
+                   static_cast<double>(o.visible.pairs({o.keys - o.queries, o.keys}, {0, o.keys})),
+               seen = of_pair * (pairs - own);
+  return {.attention_flops = seen,
+          .masked_flops = of_pair * o.queries * o.keys - seen,
+          .head_size = o.head_size,
+          .keys = o.keys,
+          .kernels = kernels};
+}
+
 template <class T>
 struct Attention : graph::Op {
   // alibi: bias by distance, (H, T + S - 1), see ops/table.h.
@@ -24,24 +41,16 @@ struct Attention : graph::Op {
 
   std::string_view kind() const override { return "attention"; }
   graph::Saved saved() const override { return {.inputs = inputs, .outputs = {y, lse}}; }
-  // Two products, 2 * 2 * T * S * D flops per head. Backward has five: the recomputed scores and
-  // four of its own.
+  // Backward has five products: the recomputed scores and four of its own.
   graph::Work work(graph::Phase phase) const override {
-    const double all = 4.0 * batch * options.queries * options.keys / options.share.ranks *
-                       options.heads * options.head_size *
-                       (phase == graph::Phase::backward ? 2.5 : 1);
-    const double seen = options.causal ? all / 2 : all;
-    return {.attention_flops = seen,
-            .masked_flops = all - seen,
-            .head_size = options.head_size,
-            .keys = options.keys,
-            .kernels = phase == graph::Phase::backward ? 3 : 1};
+    return phase == graph::Phase::backward ? attention_work(options, batch, 5, 3)
+                                           : attention_work(options, batch, 2, 1);
   }
   std::int64_t workspace_bytes(graph::Phase phase) const override {
     return bias_bytes(phase, all());
   }
   std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
-    return scratch_of(phase, all(), options.causal, false);
+    return scratch_of(phase, all(), visible(all()));
   }
 
   void forward(graph::Exec& e) const override {
@@ -61,6 +70,9 @@ struct Attention : graph::Op {
   std::int64_t q_width() const { return options.q_width(); }
   std::int64_t kv_width() const { return options.kv_width(); }
   Block all() const { return {0, options.queries, 0, options.keys}; }
+  Visibility visible(const Block& of) const {  // by index in the block
+    return options.visible.from(of.first_query + options.keys - options.queries, of.first_key);
+  }
   static std::int64_t distances(const Block& of) { return of.queries + of.keys - 1; }
 
   // Bytes of a bias by distance, followed in backward by its gradient for every sequence.
@@ -71,14 +83,21 @@ struct Attention : graph::Op {
            (learned && phase == graph::Phase::backward ? 1 + batch : 1) *
            static_cast<std::int64_t>(sizeof(Accum<T>));
   }
-  std::int64_t scratch_of(graph::Phase phase, const Block& of, bool causal, bool shifted) const {
-    const AttentionOptions& o = options;
-    kernels::AttentionExtents a{batch,   o.heads,     o.kv_heads, of.queries,
-                                of.keys, o.head_size, causal};
-    a.segments = inputs.contains(k_segments), a.dropout = o.dropout > 0;
-    a.lengths = o.right_padded && !inputs.contains(q_segments);
-    a.bias_gradient = inputs.contains(relative_bias);
-    a.bias = a.bias_gradient || inputs.contains(alibi), a.shifted = shifted && causal;
+  std::int64_t scratch_of(graph::Phase phase, const Block& of, const Visibility& by_index) const {
+    const bool learned = inputs.contains(relative_bias);
+    const kernels::AttentionExtents a{
+        .batch = batch,
+        .heads = options.heads,
+        .kv_heads = options.kv_heads,
+        .queries = of.queries,
+        .keys = of.keys,
+        .head_size = options.head_size,
+        .visible = by_index,
+        .segments = inputs.contains(k_segments),
+        .bias = learned || inputs.contains(alibi),
+        .bias_gradient = learned,
+        .dropout = options.dropout > 0,
+        .lengths = options.right_padded && !inputs.contains(q_segments)};
     return phase == graph::Phase::backward
                ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Accum<T>))
                : kernels::attention_scratch(a, sizeof(T));
@@ -148,7 +167,7 @@ kernels::AttentionArgs<T> Attention<T>::args(const graph::Exec& e, const Block& 
           .out_stride = q_width(),
           .lse = e.out(lse).template ptr<Accum<T>>(),
           .scale = static_cast<Accum<T>>(options.scale),
-          .causal = options.causal,
+          .visible = options.visible,
           .k_segments = e.in(k_segments).template ptr<std::int32_t>(),
           .q_segments = e.in(q_segments).template ptr<std::int32_t>(),
           .right_padded = options.right_padded,

@@ -1,6 +1,4 @@
-#include "kernels/attention.h"
-#include "kernels/elementwise.h"
-#include "ops/ops.h"
+#include "ops/attention.h"
 #include "ops/table.h"
 
 namespace tfm::ops {
@@ -18,12 +16,7 @@ struct CachedAttention final : graph::Op {
   std::string_view kind() const override { return "cached_attention"; }
   graph::Saved saved() const override { return {}; }
   std::int64_t distances() const { return options.queries + options.keys - 1; }
-  graph::Work work(graph::Phase) const override {
-    return {.attention_flops =
-                4.0 * batch * options.queries * options.keys * options.heads * options.head_size,
-            .head_size = options.head_size,
-            .keys = options.keys};
-  }
+  graph::Work work(graph::Phase) const override { return attention_work(options, batch, 2, 1); }
   std::int64_t workspace_bytes(graph::Phase) const override {  // log-sum-exp; bias by distance
     return options.heads * (batch * options.queries + distances()) *
            static_cast<std::int64_t>(sizeof(Accum<T>));
@@ -75,7 +68,7 @@ struct CachedAttention final : graph::Op {
                                        .out_stride = q_width,
                                        .lse = lse,
                                        .scale = static_cast<Accum<T>>(options.scale),
-                                       .causal = true,
+                                       .visible = options.visible,
                                        .bias = buckets > 0 || e.in(alibi) ? bias : nullptr,
                                        .kv_length = capacity});
     });
@@ -92,6 +85,7 @@ graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value
   const Shape in = r.info(qkv).shape, held = r.info(cache).shape;
   const std::int64_t q_width = options.q_width(), kv_width = options.kv_width();
   const std::int64_t batch = div_exact(in[0], options.queries);
+  TFM_CHECK(options.visible.right == 0, "new tokens follow others");
   TFM_CHECK(in[1] == q_width + kv_width, "queries, keys and values are " + in.str());
   TFM_CHECK(
       held == (Shape{batch * options.keys, kv_width}) && r.info(cache).role == graph::Role::input,

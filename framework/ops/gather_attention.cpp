@@ -21,7 +21,10 @@ struct GatherAttention final : ContextAttention<T> {
     return place(phase, phase == graph::Phase::backward ? 3 : 2);
   }
   std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
-    return Base::scratch_of(phase, of_chunk(0), options.causal, true);
+    const auto scratch = [&](const Block& of) {
+      return Base::scratch_of(phase, of, Base::visible(of));
+    };
+    return std::max(scratch(of_chunk(0)), scratch(of_chunk(1)));
   }
 
   std::vector<comm::CollectiveCall> exchanges(graph::Phase phase) const override {

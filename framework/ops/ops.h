@@ -3,6 +3,7 @@
 // of the micro-batch. Widths are named as in docs/architecture.md: C model, H heads, KV key/value
 // heads, D head size, F ffn, V vocabulary.
 #include "core/rows.h"
+#include "core/visibility.h"
 #include "graph/recorder.h"
 #include "kernels/activation.h"
 #include "kernels/pool.h"
@@ -78,10 +79,10 @@ graph::Value rotary(graph::Recorder& r, graph::Value x, RotaryOptions options);
 
 // Attention of N = B T queries to M = B S keys; result (N, H D). Self-attention reads queries, keys
 // and values from one fused row. Query t sees key s if k_segments[s] >= 0 (negative: padding),
-// q_segments[t] == k_segments[s] (packed documents) and, if causal, s <= t + S - T. A query that
-// sees no key gets zeros. No other op that wants a gradient may read q or kv. Under context
-// parallelism (core/rows.h) each rank has its rows of q and kv. Keys and values are gathered or
-// passed around a ring, in forward and again in backward.
+// q_segments[t] == k_segments[s] (packed documents) and position t + S - T sees position s
+// (AttentionOptions::visible). A query that sees no key gets zeros. No other op that wants a
+// gradient may read q or kv. Under context parallelism (core/rows.h) each rank has its rows of q
+// and kv. Keys and values are gathered or passed around a ring, in forward and again in backward.
 struct AttentionInputs {
   graph::Value q;   // (N, H D), or without kv (N, (H + 2 KV) D): queries, then keys, then values
   graph::Value kv;  // (M, 2 KV D): keys, then values
@@ -96,7 +97,7 @@ struct AttentionOptions {
   std::int64_t heads = 0, kv_heads = 0, head_size = 0;
   std::int64_t queries = 0, keys = 0;  // T and S of one sequence
   double scale = 1;
-  bool causal = true;
+  Visibility visible = Visibility::causal();
   bool right_padded = false;  // negative k_segments come last in every sequence
   double dropout = 0;
   std::int64_t head_offset = 0, heads_total = 0;  // this rank's first head, heads of all ranks
@@ -113,11 +114,11 @@ struct AttentionOptions {
 };
 graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionOptions options);
 
-// Causal self-attention of T new tokens per sequence, at positions from StepState::first_position
-// on, to these and all earlier positions; forward only. qkv (B T, (H + 2 KV) D) is fused as above.
-// Keys and values are written to the leaf `cache` (B capacity, 2 KV D). options.keys is the
-// capacity; options.buckets has T + capacity - 1 elements, [distance + capacity - 1] being the
-// bucket of a distance between positions.
+// Self-attention of T new tokens per sequence, at positions from StepState::first_position on, to
+// these and earlier positions, as far as options.visible goes, which is causal; forward only. qkv
+// (B T, (H + 2 KV) D) is fused as above. Keys and values are written to the leaf `cache` (B
+// capacity, 2 KV D). options.keys is the capacity; options.buckets has T + capacity - 1 elements,
+// [distance + capacity - 1] being the bucket of a distance between positions.
 graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value cache,
                               graph::Value relative_bias, AttentionOptions options);
 

@@ -32,7 +32,7 @@ struct RingAttention final : ContextAttention<T> {
   }
   std::int64_t workspace_bytes(graph::Phase phase) const override { return place(phase, kPieces); }
   std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
-    return Base::scratch_of(phase, block(0, 0, 0), false, false);
+    return Base::scratch_of(phase, block(0, 0, 0), {});  // no block takes more than one seen whole
   }
 
   std::vector<comm::CollectiveCall> exchanges(graph::Phase phase) const override {
@@ -90,17 +90,11 @@ struct RingAttention final : ContextAttention<T> {
     const Rows keys = this->keys(owner(hop));
     return {queries().start(q), queries().chunk_length(), keys.start(k), keys.chunk_length()};
   }
-  // The last key that the last query sees, and the first query.
-  static bool sees_none(const Block& b, std::int64_t shift) {
-    return b.first_query + b.queries - 1 + shift < b.first_key;
-  }
-  static bool sees_all(const Block& b, std::int64_t shift) {
-    return b.first_query + shift >= b.first_key + b.keys - 1;
-  }
-  std::int64_t shift() const { return options.keys - options.queries; }
-  // What a causal mask hides is left out, but for one block of each chunk.
+  // Blocks of which nothing is seen are left out, but for one of each chunk.
   bool computes(int hop, int q, int k) const {
-    return !options.causal || (hop == 0 && q == k) || !sees_none(block(hop, q, k), shift());
+    const Block of = block(hop, q, k);
+    return (hop == 0 && q == k) ||
+           Base::visible(of).seen({0, of.queries}, {0, of.keys}) != Seen::none;
   }
   template <class F>
   void each_block(int hop, F&& f) const {
@@ -178,7 +172,6 @@ struct RingAttention final : ContextAttention<T> {
     a.q += rows * a.q_stride, a.out += rows * a.out_stride, a.lse += rows * a.heads;
     a.k = keys_at(phase, hop, e) + b.k * keys(0).chunk_tokens() * Base::kv_width();
     a.v = a.k + Base::kv_width() / 2, a.kv_stride = Base::kv_width();
-    a.causal = options.causal && !sees_all(of, shift());
     return a;
   }
   void forward_of(graph::Phase phase, int hop, graph::Exec& e) const {

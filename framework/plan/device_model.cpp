@@ -65,13 +65,15 @@ double DeviceModel::product_seconds(const graph::Work::Product& p, DType t) cons
 // The time of a score is a straight line through those of the two head sizes: products take longer
 // with the size, exponentials do not. A causal mask halves what a query sees and leaves tiles on
 // the diagonal half used; without one a third as many keys reach half of the rate (measured by Shah
-// et al. 2024 and by NVIDIA for both).
+// et al. 2024 and by NVIDIA for both). Of a narrower mask the keys count that a query sees.
 double DeviceModel::attention_seconds(const graph::Work& w, bool backward, DType t) const {
   if (w.attention_flops == 0) return 0;
+  const double seen = static_cast<double>(w.keys) * w.attention_flops /
+                      (w.attention_flops + w.masked_flops);  // keys that a query sees
   const auto of_flop = [&](const AttentionRates& r) {
     const AttentionRate& at = backward ? r.backward : r.forward;
-    const double half = w.masked_flops > 0 ? at.half_length : at.half_length / 3;
-    return (1 + half / static_cast<double>(std::max<std::int64_t>(1, w.keys))) / at.rate;
+    const double half = w.masked_flops > 0 ? at.half_length / 2 : at.half_length / 3;
+    return (1 + half / std::max(1.0, seen)) / at.rate;
   };
   const double size = static_cast<double>(w.head_size), small = 64 * of_flop(rates(t).head_64),
                large = 128 * of_flop(rates(t).head_128),

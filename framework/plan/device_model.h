@@ -13,8 +13,8 @@
 
 namespace tfm::plan {
 
-// FLOP/s of attention for one head size, counting only scores within the causal mask: `rate` for
-// long sequences, half of it at `half_length` keys.
+// FLOP/s of attention for one head size, counting only scores that queries see: `rate` for long
+// sequences, half of it at `half_length` keys under a causal mask.
 struct AttentionRate {
   double rate = 0, half_length = 0;
 };

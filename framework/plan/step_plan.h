@@ -99,7 +99,7 @@ struct StepPlan {
   // half.
   double matmul_flops() const { return matmul_flops(largest()); }
   double matmul_flops(const ShapePlan& shape) const;
-  double nominal_flops() const;  // causal attention in full
+  double nominal_flops() const;  // with all scores
   // The collectives of one optimizer step in order: the sums of labels, the program's of each
   // micro-batch (see graph::MicroBatch), the norm, the update's, the sum of losses.
   std::vector<comm::CollectiveCall> collectives() const { return collectives(largest()); }

@@ -99,7 +99,7 @@ class AttentionBench {
                                         .out_stride = width(),
                                         .lse = lse_.ptr<Accum<T>>(),
                                         .scale = Accum<T>(0.125),
-                                        .causal = true,
+                                        .visible = Visibility::causal(),
                                         .heads_total = kHeads};
       const kernels::AttentionBackwardArgs<T> b{.forward = a,
                                                 .dout = dout_.ptr<T>(),

@@ -44,6 +44,7 @@ void time(cuda::Stream& stream, const Shape& s) {
   const std::vector<std::int32_t> real(static_cast<std::size_t>(rows));
   kept.push_back(device::allocate(stream, 4 * rows));
   device::upload(stream, kept.back().get(), real.data(), 4 * rows);
+  const Visibility visible = s.causal ? Visibility::causal() : Visibility{};
   const AttentionArgs<bf16> a{
       .batch = s.batch,
       .heads = s.heads,
@@ -60,13 +61,13 @@ void time(cuda::Stream& stream, const Shape& s) {
       .out_stride = width,
       .lse = reinterpret_cast<float*>(kept[2].get()),
       .scale = 0.125f,
-      .causal = s.causal,
+      .visible = visible,
       .k_segments = s.padded ? reinterpret_cast<std::int32_t*>(kept[3].get()) : nullptr,
       .right_padded = true};
   const AttentionBackwardArgs<bf16> g{a, memory(rows * width), dqkv, dqkv + width,
                                       dqkv + width + s.kv_heads * s.size};
-  const double pairs = static_cast<double>(s.batch * s.heads * s.length) *
-                       static_cast<double>(s.causal ? s.length + 1 : 2 * s.length) / 2,
+  const double pairs = static_cast<double>(s.batch * s.heads *
+                                           visible.pairs({0, s.length}, {0, s.length})),
                forward = 4 * pairs * static_cast<double>(s.size);
   const auto milliseconds = [&](auto&& run) {
     return cuda::milliseconds(stream, 1, [&](std::size_t) { return run(); })[0];

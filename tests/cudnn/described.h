@@ -49,16 +49,14 @@ kernels::AttentionBackwardArgs<T> args_of(const CudnnCase& c) {
                                     .out_stride = q_width,
                                     .lse = place<float>(),
                                     .scale = 0.125f,
-                                    .causal = c.causal,
+                                    .visible = c.causal ? Visibility::causal() : Visibility{},
                                     .k_segments = c.padded ? place<std::int32_t>() : nullptr,
                                     .right_padded = c.padded};
   return {a, place<T>(), place<T>(), place<T>(), place<T>()};
 }
 
 inline kernels::AttentionExtents extents_of(const CudnnCase& c) {
-  kernels::AttentionExtents a{c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal};
-  a.segments = a.lengths = c.padded;
-  return a;
+  return kernels::extents_of(args_of<bf16>(c).forward);
 }
 
 }  // namespace tfm::test

@@ -110,7 +110,7 @@ TEST(Cudnn, PlansHaveLengths) {
     EXPECT_EQ(kernels::attention_scratch(a, 2), device::scratch_piece(4 * 200));
   };
   own([](auto& a) { a.lengths = false; });
-  own([](auto& a) { a.causal = true; });
+  own([](auto& a) { a.visible.right = 0; });
 }
 
 TEST(Cudnn, TakesLargeBatchesInParts) {
@@ -240,15 +240,15 @@ TEST(Cudnn, IsNotAskedForWhatItWouldDoOtherwise) {
   declined([](auto& a) { a.bias = bias; });
   declined([](auto& a) { a.k_segments = segments; });
   declined([](auto& a) { a.k_segments = segments, a.right_padded = true; });  // and causal
-  declined([](auto& a) { a.k_segments = segments, a.causal = false; });
+  declined([](auto& a) { a.k_segments = segments, a.visible = {}; });
   declined([](auto& a) {
-    a.k_segments = a.q_segments = segments, a.right_padded = true, a.causal = false;
+    a.k_segments = a.q_segments = segments, a.right_padded = true, a.visible = {};
   });
   declined([](auto& a) { a.k_segments = a.q_segments = segments; });
   declined([](auto& a) { a.queries = 129; });  // the first sees no key
   declined([](auto& a) { a.kv_length = 256; });
   declined([](auto& a) { a.queries = 63; });
-  declined([](auto& a) { a.keys = 63, a.causal = false; });
+  declined([](auto& a) { a.keys = 63, a.visible = {}; });
   declined([](auto& a) { a.head_size = 264; });
   declined([](auto& a) { a.head_size = 12; });
   declined([](auto& a) { a.q_stride += 4; });

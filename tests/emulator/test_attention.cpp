@@ -143,6 +143,24 @@ TYPED_TEST(TensorAttention, KeysThatAreAPart) {
   }
 }
 
+// Tiles that nothing is seen of come before and behind the others.
+TYPED_TEST(TensorAttention, QueriesThatSeeAWindow) {
+  for (const auto& [left, right] : {std::pair{20, 0}, {100, 0}, {17, 40}})
+    for (bool added : {false, true})
+      for (const auto& r :
+           {shape(1, 2, 1, 270, 270, 64, false), shape(1, 2, 1, 60, 60, 64, false),
+            keys_of(part_of(shape(1, 2, 1, 80, 100, 32, false), 150, 320), 37, 320)})
+        expect_right<TypeParam>(
+            with(reaching(r, left, right), added ? Mask::documents : Mask::none, added, added));
+}
+
+// Keys 226 to 329 are seen, and 192 to 383 their tiles.
+TYPED_TEST(DeviceAttention, TilesThatNothingIsSeenOfAreNotRead) {
+  const auto r = reaching(part_of(shape(1, 2, 1, 64, 512, 64, false), 256, 512), 30, 10);
+  EXPECT_TRUE(run_attention(with_unreadable_keys<TypeParam>(r, 192, 384)).finite());
+  EXPECT_FALSE(run_attention(with_unreadable_keys<TypeParam>(r, 227, 384)).finite());
+}
+
 TYPED_TEST(TensorAttention, EveryHeadSize) {
   for (const auto& [size, length] : {std::pair{8, 70},
                                      {32, 193},
@@ -210,6 +228,17 @@ TEST(WideAttention, EveryCombinationOfOptions) {
                         Mask::documents, true, true);
     expect_exact<float>(r), expect_exact<double>(r);
   }
+}
+TEST(WideAttention, QueriesThatSeeAWindow) {
+  for (const auto& [left, right] : {std::pair{20, 0}, {70, 0}, {17, 40}})
+    for (bool added : {false, true})
+      for (const auto& r :
+           {shape(1, 2, 1, 130, 130, 7, false),
+            keys_of(part_of(shape(1, 2, 1, 30, 70, 7, false), 150, 320), 77, 320)}) {
+        const auto windowed =
+            with(reaching(r, left, right), added ? Mask::documents : Mask::none, added, added);
+        expect_exact<float>(windowed), expect_exact<double>(windowed);
+      }
 }
 TEST(WideAttention, EveryHeadSize) {
   for (int size : {1, 16, 33, 128, 256}) {
@@ -423,7 +452,7 @@ TYPED_TEST(DeviceAttention, RowsOfACache) {
                                                .out_stride = width,
                                                .lse = lse,
                                                .scale = static_cast<Accum<T>>(r.scale),
-                                               .causal = true,
+                                               .visible = Visibility::causal(),
                                                .kv_length = rows});
   expect_close(out.values(), want, sizeof(T) == 2 ? 4e-3 : tolerance<T>(8), "out");
   expect_close(lse.values(), want_lse, sizeof(T) == 2 ? 1e-4 : tolerance<T>(16), "lse");

@@ -84,7 +84,7 @@ struct Tensors {
              .out_stride = q_width,
              .lse = lse.get(),
              .scale = static_cast<float>(r.scale),
-             .causal = r.causal,
+             .visible = r.by_position,
              .k_segments = r.k_segments.empty() ? nullptr : segments.get(),
              .right_padded = true},
             dout.get(),

@@ -11,16 +11,19 @@ class Attention : public testing::Test {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Attention, Types);
 
+constexpr Visibility kVisible[] = {{}, Visibility::causal(), {2, 0}, {1, 3}};
+
 // Every combination of options on shapes of one tile.
 std::vector<reference::Attention> small_cases() {
   std::vector<reference::Attention> all;
   for (const auto& [queries, keys, first, total] :
        {std::array{9, 9, 0, 9}, {6, 11, 0, 6}, {11, 8, 0, 11}, {4, 13, 5, 13}})
-    for (bool causal : {false, true})
+    for (const Visibility& visible : kVisible)
       for (Mask mask : {Mask::none, Mask::right_padding, Mask::scattered_padding, Mask::documents})
         for (int options = 0; options < 8; ++options) {
-          all.push_back(
-              part_of(shape(2, 2, options & 1 ? 1 : 2, queries, keys, 3, causal), first, total));
+          all.push_back(reaching(
+              part_of(shape(2, 2, options & 1 ? 1 : 2, queries, keys, 3, false), first, total),
+              visible.left, visible.right));
           // Of more keys some, whose first one is no multiple of four.
           if (first == 0)
             all.push_back(keys_of(part_of(all.back(), 4, total + 9), 3 + options, keys + 12));
@@ -75,10 +78,38 @@ std::vector<reference::Attention> large_cases() {
   return all;
 }
 
+// Narrower than the distance between some tiles, which are left out.
+std::vector<reference::Attention> windows() {
+  std::vector<reference::Attention> all;
+  for (const Visibility& visible : {Visibility{20, 0}, {90, 0}, {17, 40}, {0, 0}})
+    for (Mask mask : {Mask::none, Mask::right_padding, Mask::documents})
+      for (bool options : {false, true}) {
+        const std::size_t first = all.size();
+        all.push_back(shape(2, 4, 2, 270, 270, 6, false));
+        all.push_back(part_of(shape(1, 2, 2, 80, 320, 4, false), 150, 320));
+        all.push_back(keys_of(part_of(shape(1, 2, 1, 80, 100, 4, false), 150, 320), 37, 320));
+        all.push_back(shape(1, 2, 1, 70, 133, 9, false));
+        for (std::size_t i = first; i < all.size(); ++i) {
+          all[i] = reaching(all[i], visible.left, visible.right);
+          set_mask(all[i], mask);
+          if (options) set_bias(all[i]), set_dropout(all[i]);
+        }
+      }
+  return all;
+}
+
 std::vector<reference::Attention> cases() {
   auto all = small_cases();
-  for (auto& r : large_cases()) all.push_back(r);
+  for (const auto& more : {large_cases(), windows()})
+    all.insert(all.end(), more.begin(), more.end());
   return all;
+}
+
+// Keys 226 to 329 are seen.
+TYPED_TEST(Attention, TilesThatNothingIsSeenOfAreNotRead) {
+  const auto r = reaching(part_of(shape(1, 2, 1, 64, 512, 8, false), 256, 512), 30, 10);
+  EXPECT_TRUE(run_attention(with_unreadable_keys<TypeParam>(r, 224, 330), 1).finite());
+  EXPECT_FALSE(run_attention(with_unreadable_keys<TypeParam>(r, 227, 330), 1).finite());
 }
 
 // Attention to each of three parts of the keys, joined, is that to all of them.

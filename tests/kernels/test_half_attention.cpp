@@ -49,6 +49,19 @@ TYPED_TEST(HalfAttention, QueriesThatAreAPart) {
     }
 }
 
+TYPED_TEST(HalfAttention, QueriesThatSeeAWindow) {
+  for (const auto& [left, right] : {std::pair{20, 0}, {100, 0}, {17, 40}})
+    for (Mask mask : {Mask::none, Mask::right_padding, Mask::documents})
+      for (bool options : {false, true})
+        for (auto r : {shape(2, 4, 2, 270, 270, 32, false),
+                       keys_of(part_of(shape(1, 2, 1, 80, 100, 32, false), 150, 320), 37, 320)}) {
+          r = reaching(r, left, right);
+          set_mask(r, mask);
+          if (options) set_bias(r), set_dropout(r);
+          expect_right<TypeParam>(r);
+        }
+}
+
 TYPED_TEST(HalfAttention, EveryHeadSize) {
   for (const auto& [size, length] : {std::pair{1, 20},
                                      {2, 65},

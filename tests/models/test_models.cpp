@@ -96,7 +96,7 @@ TEST(RightPadding, IsKnownToEveryAttention) {
       wanted.insert(kernels::attention_scratch(a, 2));
       if (family == "encoder_decoder") {
         wanted.insert(kernels::attention_scratch(a, 2));  // cross-attention
-        wanted.insert(kernels::attention_scratch({2, 2, 2, 64, 64, 64, true}, 2));
+        wanted.insert(kernels::attention_scratch({2, 2, 2, 64, 64, 64, Visibility::causal()}, 2));
       }
       EXPECT_EQ(found, wanted) << family;
     }

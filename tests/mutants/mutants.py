@@ -237,7 +237,7 @@ ROOMS = {
         ("ops/linear.cpp", "db && of_bias ? db.tensor.ptr<Accum<T>>() : nullptr",
          "db && of_bias && e.context.mesh->coordinate(comm::Axis::tensor) == 0 ? db.tensor.ptr<Accum<T>>() "
          ": nullptr"),  # bias gradient of a tensor rank
-        ("kernels/cpu/attention_tile.h", "first + r + a.causal_shift() + «1»", "std::is_same_v<T, double> ? 1 : 2"),  # causal mask
+        ("kernels/cpu/attention_tile.h", "visible.keys_of({first + begin, first + «end»}", "end + (sizeof(T) < 8)"),  # causal mask
         ("optim/rule.h", "(sharded.parameters ? r.state_offset : «r.begin»)",
          "r.begin + (is_half(dtype_of<P>) && r.begin == 0)"),  # copies beside their place
         ("kernels/cpu/philox_simd.h", "static_cast<T>(«d.scale()»)", "sizeof(T) == 8 ? d.scale() : 1"),  # dropout's scale
@@ -254,7 +254,7 @@ ROOMS = {
     "as_run_cuda": (["emulated:test_as_run"], [
         ("kernels/cuda/attention_parts.h", "«h / (static_cast<int>(a.heads) / static_cast<int>(a.kv_heads))» * a.head_size",
          "a.kv_heads - 1 - h / (static_cast<int>(a.heads) / static_cast<int>(a.kv_heads))"),  # head mapping
-        ("kernels/cuda/attention_parts.h", "(!causal || s <= t + «shift»)", "shift + 1"),  # causal mask
+        ("kernels/cuda/attention_mask.h", "«visible.sees(t, s)»", "visible.sees(t, s - 1)"),  # causal mask
         ("kernels/cuda/dropout_pack.h", "static_cast<Accum<T>>(«args.dropout.scale()»)", "1.0f"),  # dropout's scale
     ]),
 }

@@ -12,7 +12,7 @@ graph::Value own(graph::Recorder& r, graph::Value x) { return ops::copy_to_tp_re
 enum class Position { none, alibi, relative };
 struct AttentionCase {
   std::int64_t heads = 2, kv = 2;
-  bool causal = true;
+  Visibility visible = Visibility::causal();
   double dropout = 0;
   Position position = Position::none;
   std::int64_t keys = 0;  // of cross-attention
@@ -36,7 +36,7 @@ OpCase attention_case(const std::string& name, const AttentionCase& c) {
                                     .queries = T,
                                     .keys = S,
                                     .scale = 0.5,
-                                    .causal = c.causal,
+                                    .visible = c.visible,
                                     .dropout = c.dropout,
                                     .heads_total = c.heads,
                                     .share = c.share,
@@ -75,13 +75,15 @@ std::vector<OpCase> with_shared_attention(std::vector<OpCase> all) {
                              .documents = true,
                              .share = {2, 1}});
   add("of_four", {.dropout = 0.3, .share = {4, 1}});
-  add("cross_padding", {.causal = false, .keys = 4, .padding = true, .share = {2, 1}});
-  add("cross_of_four", {.causal = false,
-                        .dropout = 0.3,
-                        .position = Position::relative,
-                        .keys = 8,
-                        .share = {4, 2}});
+  add("cross_padding", {.visible = {}, .keys = 4, .padding = true, .share = {2, 1}});
+  add("cross_of_four",
+      {.visible = {}, .dropout = 0.3, .position = Position::relative, .keys = 8, .share = {4, 2}});
   add("cross_causal_rows_without_keys", {.keys = 4, .share = {2, 1}});
+  add("window", {.visible = {2, 0}, .share = {2, 0}});
+  add("window_of_four", {.visible = {1, 0}, .dropout = 0.3, .share = {4, 2}});
+  add("window_both_ways_relative",
+      {.visible = {3, 2}, .position = Position::relative, .padding = true, .share = {4, 1}});
+  add("cross_window", {.visible = {1, 1}, .keys = 4, .share = {2, 1}});
   return all;
 }
 
@@ -262,22 +264,24 @@ const std::vector<OpCase>& op_cases() {
           const auto&
               in) { return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, {2, 8, {2, 1}}}); }},
       attention_case("causal", {}),
-      attention_case("full", {.causal = false}),
+      attention_case("full", {.visible = {}}),
+      attention_case("window", {.visible = {1, 0}}),
+      attention_case("window_both_ways", {.visible = {1, 1}, .position = Position::relative}),
       attention_case("grouped", {.heads = 4}),
       attention_case("multi_query_dropout", {.heads = 3, .kv = 1, .dropout = 0.3}),
       attention_case("alibi", {.position = Position::alibi}),
       attention_case("alibi_both_ways",
-                     {.causal = false, .position = Position::alibi, .padding = true}),
-      attention_case("padding", {.causal = false, .padding = true}),
+                     {.visible = {}, .position = Position::alibi, .padding = true}),
+      attention_case("padding", {.visible = {}, .padding = true}),
       attention_case("documents", {.dropout = 0.3, .documents = true}),
-      attention_case("relative", {.heads = 4, .causal = false, .position = Position::relative}),
+      attention_case("relative", {.heads = 4, .visible = {}, .position = Position::relative}),
       attention_case("relative_padding_dropout",
                      {.dropout = 0.3, .position = Position::relative, .padding = true}),
-      attention_case("cross", {.causal = false, .keys = 7}),
-      attention_case("cross_padding", {.heads = 4, .causal = false, .keys = 7, .padding = true}),
+      attention_case("cross", {.visible = {}, .keys = 7}),
+      attention_case("cross_padding", {.heads = 4, .visible = {}, .keys = 7, .padding = true}),
       attention_case("cross_causal_fewer_keys", {.position = Position::alibi, .keys = 3}),
       attention_case("cross_everything", {.heads = 4,
-                                          .causal = false,
+                                          .visible = {},
                                           .dropout = 0.3,
                                           .position = Position::relative,
                                           .keys = 5,

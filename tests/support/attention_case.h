@@ -9,8 +9,29 @@ namespace tfm::test {
 inline reference::Attention shape(std::int64_t batch, std::int64_t heads, std::int64_t kv_heads,
                                   std::int64_t queries, std::int64_t keys, std::int64_t size,
                                   bool causal) {
-  return {batch, heads, kv_heads, queries, keys, size, 1 / std::sqrt(double(size)), causal, {}, {},
-          {},    0,     {},       0,       0,    heads};
+  return {batch,
+          heads,
+          kv_heads,
+          queries,
+          keys,
+          size,
+          1 / std::sqrt(double(size)),
+          causal ? Visibility::causal() : Visibility{},
+          {},
+          {},
+          {},
+          0,
+          {},
+          0,
+          0,
+          heads};
+}
+
+// Queries see so many keys before and behind their own position.
+inline reference::Attention reaching(reference::Attention r, std::int64_t left,
+                                     std::int64_t right) {
+  r.by_position = {left, right};
+  return r;
 }
 
 // The same number of queries, as a part of more.
@@ -63,8 +84,8 @@ inline void set_dropout(reference::Attention& r) {
 inline std::string describe(const reference::Attention& r) {
   return (testing::Message() << "B " << r.batch << " H " << r.heads << "/" << r.kv_heads << " T "
                              << r.queries << " from " << r.query_offset << " S " << r.keys
-                             << " from " << r.key_offset << " D " << r.size
-                             << (r.causal ? " causal" : "")
+                             << " from " << r.key_offset << " D " << r.size << " sees "
+                             << r.by_position.left << " to " << r.by_position.right
                              << (r.k_segments.empty() ? "" : " keys' segments")
                              << (r.q_segments.empty() ? "" : " queries' segments")
                              << (r.bias.empty() ? "" : " bias") << (r.p > 0 ? " dropout" : ""))
@@ -135,7 +156,7 @@ kernels::AttentionArgs<T> attention_args(const Data<T>& d) {
           .kv_stride = d.kv_stride,
           .out_stride = d.out_stride,
           .scale = static_cast<Accum<T>>(r.scale),
-          .causal = r.causal,
+          .visible = r.by_position,
           .dropout = {r.p, r.key},
           .sequence_offset = r.sequence_offset,
           .head_offset = r.head_offset,
@@ -146,8 +167,24 @@ kernels::AttentionArgs<T> attention_args(const Data<T>& d) {
           .keys_total = r.keys_total};
 }
 
+// Data of one sequence whose keys and values outside of [begin, end) are NaN.
+template <class T>
+Data<T> with_unreadable_keys(const reference::Attention& r, std::int64_t begin, std::int64_t end) {
+  Data<T> d = rounded_data<T>(r, 8);
+  for (Values* rows : {&d.k, &d.v})
+    for (std::int64_t i = 0; i < std::ssize(*rows); ++i)
+      if (const std::int64_t s = i / d.kv_width(); s < begin || s >= end) (*rows)[i] = NAN;
+  return d;
+}
+
 struct AttentionResult {
   Values out, lse, dq, dk, dv, dbias;  // dbias summed over the sequences
+  bool finite() const {
+    for (const Values* all : {&out, &lse, &dq, &dk, &dv, &dbias})
+      for (const double x : *all)
+        if (!std::isfinite(x)) return false;
+    return true;
+  }
 };
 
 inline Values sum_of_sequences(const Values& all, std::int64_t batch) {

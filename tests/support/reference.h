@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/philox.h"
+#include "core/visibility.h"
 #include "kernels/activation.h"
 
 namespace tfm::reference {
@@ -79,7 +80,7 @@ inline double dropout_factor(float p, const RandomKey& key, std::uint64_t elemen
 struct Attention {
   std::int64_t batch, heads, kv_heads, queries, keys, size;
   double scale;
-  bool causal;
+  Visibility by_position;
   Values bias;                                       // (heads, queries + keys - 1) or empty
   std::vector<std::int32_t> q_segments, k_segments;  // of all queries and keys, or empty
   float p;
@@ -91,7 +92,8 @@ struct Attention {
   std::int64_t all_queries() const { return queries_total ? queries_total : queries; }
   std::int64_t all_keys() const { return keys_total ? keys_total : keys; }
   bool visible(std::int64_t b, std::int64_t t, std::int64_t s) const {
-    if (causal && key_offset + s > t + query_offset + all_keys() - all_queries()) return false;
+    const std::int64_t distance = key_offset + s - (query_offset + t + all_keys() - all_queries());
+    if (distance > by_position.right || -distance > by_position.left) return false;
     if (k_segments.empty()) return true;
     const std::int32_t segment = k_segments[b * all_keys() + key_offset + s];
     return segment >= 0 &&

@@ -18,16 +18,10 @@ class GroupBackward {
 
   void run() {
     const std::int64_t heads = a_.heads / a_.kv_heads, tiles = ceil_div(a_.queries, kTileQueries);
-    const std::int64_t seen =
-        a_.queries > 0 ? AttentionTile<T>(a_, b_, group_ * heads, tiles - 1, real_).width : 0;
-    const std::int64_t unseen = (b_ * a_.keys + seen) * a_.kv_stride + group_ * a_.head_size;
-    zero_rows(g_.dk + unseen, a_.keys - seen, a_.head_size, a_.kv_stride);
-    zero_rows(g_.dv + unseen, a_.keys - seen, a_.head_size, a_.kv_stride);
     const std::int64_t distances = a_.queries + a_.keys - 1;
     if (g_.dbias)
       std::fill_n(g_.dbias + (b_ * a_.heads + group_ * heads) * distances, heads * distances, T{0});
-    // From the last tile, which sees the most keys: the first one assigns what the others add to.
-    T beta = 0;
+    // From the last tile, which sees the most keys under a causal mask.
     for (std::int64_t h = group_ * heads; h < (group_ + 1) * heads; ++h)
       for (std::int64_t t = tiles - 1; t >= 0; --t) {
         const AttentionTile<T> tile(a_, b_, h, t, real_);
@@ -35,12 +29,30 @@ class GroupBackward {
           zero_rows(g_.dq + tile.q_offset(), tile.rows, a_.head_size, a_.q_stride);
           continue;
         }
-        run_tile(tile, beta);
-        beta = 1;
+        run_tile(tile, begin_keys({tile.first_key, tile.first_key + tile.width}));
       }
+    zero_keys(0, assigned_.begin);
+    zero_keys(assigned_.end, a_.keys);
   }
 
  private:
+  void zero_keys(std::int64_t begin, std::int64_t end) {
+    const std::int64_t at = (b_ * a_.keys + begin) * a_.kv_stride + group_ * a_.head_size;
+    zero_rows(g_.dk + at, end - begin, a_.head_size, a_.kv_stride);
+    zero_rows(g_.dv + at, end - begin, a_.head_size, a_.kv_stride);
+  }
+  // What a tile multiplies its rows of dk and dv by before it adds to them: the first one assigns
+  // them, for others those that no tile before had are zeros.
+  T begin_keys(Span<std::int64_t> keys) {
+    if (assigned_.size() == 0) {
+      assigned_ = keys;
+      return 0;
+    }
+    zero_keys(keys.begin, assigned_.begin);
+    zero_keys(assigned_.end, keys.end);
+    assigned_ = {std::min(keys.begin, assigned_.begin), std::max(keys.end, assigned_.end)};
+    return 1;
+  }
   void run_tile(const AttentionTile<T>& tile, T beta) {
     const std::int64_t n = tile.width, rows = tile.rows, size = a_.head_size;
     const T *q = a_.q + tile.q_offset(), *k = a_.k + tile.kv_offset(), *v = a_.v + tile.kv_offset(),
@@ -109,6 +121,7 @@ class GroupBackward {
   const AttentionBackwardArgs<T>& g_;
   const AttentionArgs<T>& a_;
   std::int64_t b_, group_, real_, stride_;
+  Span<std::int64_t> assigned_;  // keys whose dk and dv are
   T *weights_, *gradients_, *factors_;
 };
 

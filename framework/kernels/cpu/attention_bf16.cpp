@@ -58,10 +58,11 @@ struct GroupTiles {
   const bf16* queries(const AttentionTile<float>& tile) const {
     return q + tile.first * a.q_stride + tile.h * size;
   }
-  // (rows, keys) = rows of the tile, `stride` apart, times all keys.
+  // (rows, keys) = rows of the tile, `stride` apart, times the tile's keys; `keys` are all.
   void against_keys(const AttentionTile<float>& tile, const bf16* x, std::int64_t x_stride,
                     const TermPairs& keys, float* to) const {
-    dot_product(tile.rows, tile.width, size / 2, {x, x_stride, 2}, keys, to, stride, false);
+    dot_product(tile.rows, tile.width, size / 2, {x, x_stride, 2},
+                {keys.data + tile.first_key, keys.stride}, to, stride, false);
   }
   ProductRow row(const AttentionTile<float>& tile, std::int64_t r) const {
     const auto [visible, added] = tile.row(r);
@@ -74,9 +75,10 @@ struct GroupTiles {
             dropout.p > 0 ? dropout_factors(dropout, tile.dropout_element(r), visible, factors)
                           : nullptr};
   }
-  // (rows, size) = the tile's `halves` times keys or values.
+  // (rows, size) = the tile's `halves` times its keys or values; `columns` are those of all.
   void over_keys(const AttentionTile<float>& tile, const TermPairs& columns) const {
-    dot_product(tile.rows, size, ceil_div(tile.width, 2), {halves, stride, 2}, columns, rows, width,
+    dot_product(tile.rows, size, ceil_div(tile.width, 2), {halves, stride, 2},
+                {columns.data + tile.first_key / 2 * columns.stride, columns.stride}, rows, width,
                 false);
   }
 };
@@ -185,12 +187,12 @@ class Backward {
     return sum_of<float>(sum);
   }
 
-  // to (size, keys) += the sum over the tile's queries.
+  // to (size, keys) += the sum over the tile's queries, for its keys.
   void add_over_queries(const AttentionTile<float>& tile, const TermPairs& rows,
                         const TermPairs& weights, float* to) const {
     const auto* data = reinterpret_cast<const bf16*>(rows.data);
     dot_product(g_.size, tile.width, ceil_div(tile.rows, 2), {data, 2, 2 * rows.stride}, weights,
-                to, g_.stride, true);
+                to + tile.first_key, g_.stride, true);
   }
   void store_transposed(const float* from, float factor, bf16* to) const {
     auto* words = scratch<std::uint32_t, struct KeyWords>(g_.a.keys * g_.width);

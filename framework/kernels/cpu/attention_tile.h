@@ -22,21 +22,25 @@ std::int64_t real_keys(const AttentionArgs<T>& a, std::int64_t b) {
   return n;
 }
 
-// Visibility of keys for one query row: keys from `visible` on are hidden; `added` (or null) is
-// added to the scores of the keys before and is -inf for hidden ones.
+// Visibility of a tile's keys for one query row: those from `visible` on are hidden; `added` (or
+// null) is added to the scores of those before and is -inf for hidden ones.
 template <class T>
 struct RowView {
   std::int64_t visible;
   const T* added;
 };
 
-// Tile of queries [first, first + rows) of head h of sequence b, and the first `width` keys.
-// `width` does not decrease with `first`.
+// Tile of queries [first, first + rows) of head h of sequence b, and the `width` keys from
+// `first_key` on, to which all belong that they see. The keys of consecutive tiles overlap, or one
+// tile's begin where the other's end.
 template <class T>
 struct AttentionTile {
+  static constexpr std::int64_t kKeyStep = 16;  // first_key is a multiple
   const AttentionArgs<T>& a;
-  std::int64_t b, h, first, rows, real, width;
-  bool masked;  // some of the first `width` keys may be hidden by their segment
+  std::int64_t b, h, first, rows, real;
+  Visibility visible;  // by index
+  std::int64_t first_key = 0, width = 0;
+  bool masked;  // some key may be hidden from a row that sees a later one
 
   AttentionTile(const AttentionArgs<T>& args, std::int64_t batch, std::int64_t head,
                 std::int64_t tile, std::int64_t keys)
@@ -46,20 +50,23 @@ struct AttentionTile {
         first(tile * kTileQueries),
         rows(std::min(kTileQueries, args.queries - first)),
         real(keys),
-        width(causal_limit(rows - 1)),
-        masked(hides()) {}
+        visible(args.visible_by_index()) {
+    if (const Span<std::int64_t> seen = keys_of(0, rows); seen.size() > 0)
+      first_key = seen.begin / kKeyStep * kKeyStep, width = seen.end - first_key;
+    masked = hides_by_position() || hides_by_segment();
+  }
 
   bool added() const { return masked || a.bias; }
   std::int64_t query_row(std::int64_t r) const { return b * a.queries + first + r; }
   std::int64_t kv_offset() const {
     return b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride +
-           h / (a.heads / a.kv_heads) * a.head_size;
+           h / (a.heads / a.kv_heads) * a.head_size + first_key * a.kv_stride;
   }
   std::int64_t q_offset() const { return query_row(0) * a.q_stride + h * a.head_size; }
   std::int64_t out_offset() const { return query_row(0) * a.out_stride + h * a.head_size; }
-  // Offset in a.bias of row r and key 0; the other keys follow.
+  // Offset in a.bias of row r and the first key; the other keys follow.
   std::int64_t bias_offset(std::int64_t r) const {
-    return h * (a.queries + a.keys - 1) + a.queries - 1 - (first + r);
+    return h * (a.queries + a.keys - 1) + a.queries - 1 - (first + r) + first_key;
   }
   T& lse(std::int64_t r) const { return a.lse[(b * a.heads + h) * a.queries + first + r]; }
   std::uint64_t dropout_element(std::int64_t r) const {
@@ -67,7 +74,7 @@ struct AttentionTile {
         (a.dropout.first_sequence() + a.sequence_offset + b) * a.heads_total + a.head_offset + h;
     return static_cast<std::uint64_t>((head * a.all_queries() + a.query_offset + first + r) *
                                           round_up(a.all_keys(), 4) +
-                                      a.key_offset);
+                                      a.key_offset + first_key);
   }
   // Leading dimension of a scratch matrix (kTileQueries, keys): whole vectors, in rows that do not
   // map to the same cache sets.
@@ -75,31 +82,38 @@ struct AttentionTile {
 
   RowView<T> row(std::int64_t r) const {
     const T* bias = a.bias ? a.bias + bias_offset(r) : nullptr;
-    std::int64_t visible = causal_limit(r);
-    if (!masked) return {visible, bias};
+    const Span<std::int64_t> seen = keys_of(r, r + 1);
+    const std::int64_t begin = seen.begin - first_key;
+    std::int64_t end = seen.end - first_key;
+    if (!masked) return {end, bias};
     // The visible segments are the query's own, or all that are not padding.
-    const std::int32_t* segment = a.k_segments + a.segment_of_key(b, 0);
+    const std::int32_t* segment =
+        a.k_segments ? a.k_segments + a.segment_of_key(b, first_key) : nullptr;
     const std::int32_t most = a.q_segments ? a.q_segments[a.segment_of_query(b, first + r)]
                                            : std::numeric_limits<std::int32_t>::max();
     const std::int32_t least = a.q_segments ? std::max(most, 0) : 0;
-    const auto sees = [=](std::int64_t s) { return segment[s] >= least && segment[s] <= most; };
-    while (visible > 0 && !sees(visible - 1)) --visible;
+    const auto sees = [=](std::int64_t s) {
+      return !segment || (segment[s] >= least && segment[s] <= most);
+    };
+    while (end > begin && !sees(end - 1)) --end;
+    if (end <= begin) return {0, bias};
     constexpr T hidden = -std::numeric_limits<T>::infinity();
     T* added = scratch<T, struct Added>(a.keys);
-    if (bias)
-      for (std::int64_t s = 0; s < visible; ++s) added[s] = sees(s) ? bias[s] : hidden;
-    else
-      for (std::int64_t s = 0; s < visible; ++s) added[s] = sees(s) ? T{0} : hidden;
-    return {visible, added};
+    std::fill_n(added, begin, hidden);
+    for (std::int64_t s = begin; s < end; ++s) added[s] = sees(s) ? bias ? bias[s] : T{0} : hidden;
+    return {end, added};
   }
 
  private:
-  std::int64_t causal_limit(std::int64_t r) const {
-    return a.causal ? std::clamp<std::int64_t>(first + r + a.causal_shift() + 1, 0, real) : real;
+  // Keys that rows [begin, end) see.
+  Span<std::int64_t> keys_of(std::int64_t begin, std::int64_t end) const {
+    return visible.keys_of({first + begin, first + end}, {0, real});
   }
-  bool hides() const {
+  // The last row sees the least of the first keys.
+  bool hides_by_position() const { return keys_of(rows - 1, rows).begin > first_key; }
+  bool hides_by_segment() const {
     if (!a.k_segments || a.q_segments) return a.k_segments != nullptr;
-    const std::int32_t* segment = a.k_segments + a.segment_of_key(b, 0);
+    const std::int32_t* segment = a.k_segments + a.segment_of_key(b, first_key);
     return std::any_of(segment, segment + width, [](std::int32_t s) { return s < 0; });
   }
 };

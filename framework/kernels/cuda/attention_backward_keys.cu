@@ -134,15 +134,16 @@ __global__ void __launch_bounds__(kThreads<D>, D <= 32    ? 3
             size = static_cast<int>(a.head_size);
   const int warp = threadIdx.x / 32, warp_row = warp % 4 * 16, row = first + warp_row + at.g,
             columns = warp / 4 * kColumns;
-  const Head<T> own(a, scratch.real, blockIdx.z, blockIdx.y * group);
+  Head<T> own(a, scratch.real, blockIdx.z, blockIdx.y * group);
   const Mask& mask = own.mask;
-  const int begin = mask.first_query(first) / N * N,
-            end = own.h + (first < mask.real && begin < mask.queries ? group : 0);
+  const Tiles tiles = mask.queries_of<N>(first, kRows);
+  own.mask.queries = tiles.end;  // those behind see none of the keys
+  const int end = own.h + (tiles.count > 0 ? group : 0);
   const std::int32_t segment[2] = {Added ? own.k_segment(row) : 0,
                                    Added ? own.k_segment(row + 8) : 0};
   float dk[kColumns / 8][4] = {}, dv[kColumns / 8][4] = {};
   Queries<T, D, Added> queries(g, scratch);
-  Tile<T, D> next{own, begin};
+  Tile<T, D> next{own, tiles.begin};
   if (next.head.h < end) {
     Loader<T, D, kRows, kThreads<D>>(a.k + own.kv_at(), a.kv_stride, first, mask.real, size)
         .start(shared.k);
@@ -166,9 +167,10 @@ __global__ void __launch_bounds__(kThreads<D>, D <= 32    ? 3
     multiply_rows<T, D, N, Warpgroup>(gradient, values, dout, lane);
     const Beside beside{shared.bias + stage * kWindow, first - tile.first - (N - 1),
                         shared.segments + stage * N};
-    to_scores<true, Added>(score, a.scale * kLog2E, mask, row, tile.first + 2 * at.t,
-                           mask.cuts(tile.first, tile.first + N, first + warp_row + 16), segment,
-                           beside, a.bias != nullptr);
+    to_scores<true, Added>(
+        score, a.scale * kLog2E, mask, row, tile.first + 2 * at.t,
+        mask.cuts({tile.first, tile.first + N}, {first + warp_row, first + warp_row + 16}), segment,
+        beside, a.bias != nullptr);
     to_gradients<Added>(score, gradient, tile.head, shared.base + stage * N,
                         shared.delta + stage * N, row, tile.first + 2 * at.t);
     multiply_columns<T, D, N, kColumns, Warpgroup>(dv, score, dout + columns * N, lane);

@@ -61,10 +61,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Mask& mask = head.mask;
   const LaneOf at;
   const LanePlace<D> lane;
-  const unsigned tile = tile_of_queries(a.causal);
+  const unsigned tile = tile_of_queries(a.visible);
   const int first = tile * kRows, size = static_cast<int>(a.head_size),
             warp_row = threadIdx.x / 32 * 16, row = first + warp_row + at.g;
-  const int end = mask.keys_seen(std::min(first + kRows, mask.queries)), tiles = (end + N - 1) / N;
+  const Tiles tiles = mask.keys_of<N>(first, kRows);
   float* diagonals = diagonals_of_block(scratch, tile);
   const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0,
                                    Added ? head.q_segment(row + 8) : 0};
@@ -75,19 +75,19 @@ __global__ void __launch_bounds__(kThreads, 2)
     delta[half] = t < mask.queries ? scratch.delta[head.lse_at() + t] : 0.0f;
   }
   float dq[D / 8][4] = {};
-  Loader<T, D, N, kThreads> keys(a.k + head.kv_at(), a.kv_stride, 0, end, size),
-      values(a.v + head.kv_at(), a.kv_stride, 0, end, size);
+  Loader<T, D, N, kThreads> keys(a.k + head.kv_at(), a.kv_stride, tiles.begin, tiles.end, size),
+      values(a.v + head.kv_at(), a.kv_stride, tiles.begin, tiles.end, size);
   const auto load = [&](int j) {
-    if (j < tiles) {
+    if (j < tiles.count) {
       keys.start(shared.k + j % 2 * kTile);
       values.start(shared.v + j % 2 * kTile);
       if constexpr (Added)
         load_beside<kRows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head,
-                              first, j * N);
+                              first, tiles.begin + j * N);
     }
     cuda::copy_async_commit();
   };
-  if (tiles > 0) {
+  if (tiles.count > 0) {
     Loader<T, D, kRows, kThreads>(a.q + head.q_at(), a.q_stride, first, mask.queries, size)
         .start(shared.q);
     Loader<T, D, kRows, kThreads>(g.dout + head.out_at(), a.out_stride, first, mask.queries, size)
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   load(0);
   LeftFactor<T, D, kHeld<D>> queries(shared.q, warp_row, lane), douts(shared.dout, warp_row, lane);
-  for (int j = 0; j < tiles; ++j) {
-    const int stage = j % 2;
+  for (int j = 0; j < tiles.count; ++j) {
+    const int stage = j % 2, key = tiles.begin + j * N;
     load(j + 1);
     cuda::copy_async_wait<1>();
     if constexpr (Warpgroup) cuda::show_to_warpgroups();
@@ -106,12 +106,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     float score[N / 8][4] = {}, gradient[N / 8][4] = {};
     multiply_rows<T, D, N, Warpgroup>(score, queries, k, lane);
     multiply_rows<T, D, N, Warpgroup>(gradient, douts, shared.v + stage * kTile, lane);
-    const Beside beside{shared.bias + stage * kWindow, j * N - first - (kRows - 1),
+    const Beside beside{shared.bias + stage * kWindow, key - first - (kRows - 1),
                         shared.segments + stage * N};
-    to_scores<false, Added>(score, a.scale * kLog2E, mask, row, j * N + 2 * at.t,
-                            mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N),
+    to_scores<false, Added>(score, a.scale * kLog2E, mask, row, key + 2 * at.t,
+                            mask.cuts({first + warp_row, first + warp_row + 16}, {key, key + N}),
                             segment, beside, a.bias != nullptr);
-    to_gradients<Added>(score, gradient, head, base, delta, row, j * N + 2 * at.t);
+    to_gradients<Added>(score, gradient, head, base, delta, row, key + 2 * at.t);
     multiply_columns<T, D, N, D, Warpgroup>(dq, gradient, k, lane);
     if constexpr (Added) {
       if (diagonals) {
@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(kThreads, 2)
               gradient[n][e];
         });
         cuda::block_barrier();  // all rows of the gradients are there
-        add_diagonals<kRows, N>(shared.gradients, kGradients, shared.carry, diagonals, j,
-                                threadIdx.x, kThreads);
+        add_diagonals<kRows, N>(shared.gradients, kGradients, shared.carry, diagonals + tiles.begin,
+                                j, threadIdx.x, kThreads);
       }
     }
     cuda::block_barrier();  // nobody needs this tile any more

@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads<Rows>, D <= 64 && Rows < kTensorRows 
       multiply_rows<T, D, Rows, false>(score, queries, shared.k, lane);
       multiply_rows<T, D, Rows, false>(gradient, douts, shared.v, lane);
       to_scores<false, Added>(score, a.scale * kLog2E, mask, row, 2 * at.t,
-                              mask.cuts(warp_row, warp_row + 16, Rows), segment,
+                              mask.cuts({warp_row, warp_row + 16}, {0, Rows}), segment,
                               Beside{nullptr, 0, shared.segments}, false);
       to_gradients<Added>(score, gradient, head, base, row, 2 * at.t);
       put_rows<T, Rows>(shared.weights, score, warp_row);

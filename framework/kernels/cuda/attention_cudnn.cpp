@@ -50,7 +50,8 @@ std::string key_of(const AttentionArgs<T>& a, const char* direction = "forward")
   std::string key = std::string(direction) + " " + std::string(name_of(dtype_of<T>));
   for (const std::int64_t field :
        {a.batch, a.heads, a.kv_heads, a.queries, a.keys, a.head_size, a.q_stride, a.kv_stride,
-        a.out_stride, std::int64_t{a.causal}, std::int64_t{std::bit_cast<std::uint32_t>(a.scale)}})
+        a.out_stride, std::int64_t{extents_of(a).masked()},
+        std::int64_t{std::bit_cast<std::uint32_t>(a.scale)}})
     key += " " + std::to_string(field);
   return key + (a.k_segments ? " padding" : "");
 }
@@ -66,13 +67,8 @@ bool whole_chunks(const P*... rows) {
 
 template <class T>
 bool computes(const AttentionArgs<T>& a) {
-  constexpr std::int64_t kLeast = 64, kMostHeadSize = 256;
-  const bool lengths = a.right_padded && !a.q_segments && !a.causal;
-  return (!a.k_segments || lengths) && !a.bias && a.dropout.p == 0 && a.queries >= kLeast &&
-         a.keys >= kLeast &&
-         !(a.causal && (a.queries > a.keys || a.causal_shift() != a.keys - a.queries)) &&
-         (a.kv_length == 0 || a.kv_length == a.keys) && a.head_size <= kMostHeadSize &&
-         (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 &&
+  return extents_of(a).of_library(sizeof(T)) && (a.kv_length == 0 || a.kv_length == a.keys) &&
+         (a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 &&
          whole_chunks(a.q, a.k, a.v, a.out, a.lse);
 }
 template <class T>
@@ -80,10 +76,6 @@ bool computes(const AttentionBackwardArgs<T>& g) {
   return computes(g.forward) && !g.dbias && whole_chunks(g.dout, g.dq, g.dk, g.dv);
 }
 
-template <class T>
-AttentionExtents extents_of(const AttentionArgs<T>& a) {
-  return {a.batch, a.heads, a.kv_heads, a.queries, a.keys, a.head_size, a.causal};
-}
 template <class T>
 std::optional<LibraryAttention> way_of(const AttentionArgs<T>& a) {
   return {{.part = {a.batch, a.kv_heads}, .scratch = kLibraryAttentionScratch}};

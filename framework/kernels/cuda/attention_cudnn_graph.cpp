@@ -72,7 +72,7 @@ class Attention {
 
   // -inf where s > t + S - T.
   cudnn::Tensor masked(const cudnn::Tensor& x) {
-    if (!a_.causal) return x;
+    if (!extents_of(a_).masked()) return x;
     cudnn::Tensor last = graph.index(x, 2);
     if (a_.keys != a_.queries) {  // cuDNN recognizes this form
       last = graph.pointwise(CUDNN_POINTWISE_ADD, last,

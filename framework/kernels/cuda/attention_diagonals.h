@@ -5,9 +5,10 @@
 namespace tfm::kernels::gpu {
 
 // Sums a tile's gradients along its diagonals, s - t = constant. The Rows x Keys tiles of one block
-// of queries are processed in order of the keys. Diagonal i of tile j is element j * Keys + i of
-// the block's row of `diagonals`. A tile completes its first Keys diagonals and passes the others
-// to the next tile in `carry` (2, Rows). The order of summation is fixed.
+// of queries are processed in order of the keys. Diagonal i of the block's tile j is element
+// j * Keys + i of `diagonals`, in the block's row from its first key on. A tile completes its first
+// Keys diagonals and passes the others to the next tile in `carry` (2, Rows). The order of
+// summation is fixed.
 template <int Rows, int Keys, class W>
 __device__ void add_diagonals(const W* tile, int pitch, W* carry, W* diagonals, int j, int thread,
                               int threads) {
@@ -23,13 +24,15 @@ __device__ void add_diagonals(const W* tile, int pitch, W* carry, W* diagonals, 
       to[i - Keys] = sum;
   }
 }
-// Writes the rest of the row. Called after the last of `tiles` tiles and a barrier.
+// Writes the rest of the row. Called after the last tile and a barrier.
 template <int Rows, int Keys, class W>
-__device__ void finish_diagonals(const W* carry, W* diagonals, std::int64_t width, int tiles,
-                                 int thread, int threads) {
-  for (std::int64_t i = tiles * Keys + thread; i < width; i += threads) {
-    const std::int64_t at = i - tiles * Keys;
-    diagonals[i] = tiles > 0 && at < Rows - 1 ? carry[tiles % 2 * Rows + at] : W{0};
+__device__ void finish_diagonals(const W* carry, W* diagonals, std::int64_t width,
+                                 const Tiles& tiles, int thread, int threads) {
+  for (std::int64_t i = thread; i < tiles.begin; i += threads) diagonals[i] = 0;
+  const int done = tiles.begin + tiles.count * Keys;
+  for (std::int64_t i = done + thread; i < width; i += threads) {
+    const std::int64_t at = i - done;
+    diagonals[i] = tiles.count > 0 && at < Rows - 1 ? carry[tiles.count % 2 * Rows + at] : W{0};
   }
 }
 

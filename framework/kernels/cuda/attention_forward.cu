@@ -75,36 +75,38 @@ __global__ void __launch_bounds__(kThreads<Rows>, (D <= 64 ? 3 : 2) * kTensorRow
   const Mask& mask = head.mask;
   const LaneOf at;
   const LanePlace<D> lane;
-  const int first = tile_of_queries(a.causal) * Rows, size = static_cast<int>(a.head_size),
+  const int first = tile_of_queries(a.visible) * Rows, size = static_cast<int>(a.head_size),
             warp_row = threadIdx.x / 32 * 16, row = first + warp_row + at.g;
-  const int end = mask.keys_seen(std::min(first + Rows, mask.queries)), tiles = (end + N - 1) / N;
+  const Tiles tiles = mask.keys_of<N>(first, Rows);
   float out[D / 8][4] = {};
   Softmax softmax;
   const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0,
                                    Added ? head.q_segment(row + 8) : 0};
   const float scale = a.scale * kLog2E;
-  Loader<T, D, N, kThreads<Rows>> keys(a.k + head.kv_at(), a.kv_stride, 0, end, size),
-      values(a.v + head.kv_at(), a.kv_stride, 0, end, size);
+  Loader<T, D, N, kThreads<Rows>> keys(a.k + head.kv_at(), a.kv_stride, tiles.begin, tiles.end,
+                                       size),
+      values(a.v + head.kv_at(), a.kv_stride, tiles.begin, tiles.end, size);
   const auto load_keys = [&](int j) {
-    if (j < tiles) {
+    if (j < tiles.count) {
       keys.start(shared.k + j % 2 * kTile);
       if constexpr (Added)
         load_beside<Rows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head,
-                             first, j * N);
+                             first, tiles.begin + j * N);
     }
     cuda::copy_async_commit();
   };
   const auto load_values = [&](int j) {
-    if (j < tiles) values.start(shared.v + j % 2 * kTile);
+    if (j < tiles.count) values.start(shared.v + j % 2 * kTile);
     cuda::copy_async_commit();
   };
-  if (tiles > 0)
+  if (tiles.count > 0)
     Loader<T, D, Rows, kThreads<Rows>>(a.q + head.q_at(), a.q_stride, first, mask.queries, size)
         .start(shared.q);
   load_keys(0);
   load_values(0);
   LeftFactor<T, D, D <= 128, Rows> queries(shared.q, warp_row, lane);
-  for (int j = 0; j < tiles; ++j) {
+  for (int j = 0; j < tiles.count; ++j) {
+    const int key = tiles.begin + j * N;
     load_keys(j + 1);
     cuda::copy_async_wait<2>();
     if constexpr (Warpgroup) cuda::show_to_warpgroups();
@@ -112,13 +114,13 @@ __global__ void __launch_bounds__(kThreads<Rows>, (D <= 64 ? 3 : 2) * kTensorRow
     if (j == 0) queries.read();
     float score[N / 8][4] = {};
     multiply_rows<T, D, N, Warpgroup>(score, queries, shared.k + j % 2 * kTile, lane);
-    const Beside beside{shared.bias + j % 2 * kWindow, j * N - first - (Rows - 1),
+    const Beside beside{shared.bias + j % 2 * kWindow, key - first - (Rows - 1),
                         shared.segments + j % 2 * N};
-    to_scores<false, Added>(score, scale, mask, row, j * N + 2 * at.t,
-                            mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N),
+    to_scores<false, Added>(score, scale, mask, row, key + 2 * at.t,
+                            mask.cuts({first + warp_row, first + warp_row + 16}, {key, key + N}),
                             segment, beside, a.bias != nullptr);
     softmax.add(score, out);
-    if (Added && a.dropout.p > 0) drop(score, head, row, j * N + 2 * at.t);
+    if (Added && a.dropout.p > 0) drop(score, head, row, key + 2 * at.t);
     load_values(j + 1);
     cuda::copy_async_wait<2>();
     if constexpr (Warpgroup) cuda::show_to_warpgroups();

@@ -1,10 +1,10 @@
 #pragma once
-// Shared by all attention kernels: visibility of keys and dropout. Scores are multiplied by log2(e)
-// so that exp2 can be used. "Rows" are the side of a tile of scores that a thread block owns,
-// "columns" the side over which it loops.
+// Shared by all attention kernels: heads and dropout. Scores are multiplied by log2(e) so that exp2
+// can be used.
 #include <algorithm>
 
 #include "kernels/attention.h"
+#include "kernels/cuda/attention_mask.h"
 #include "kernels/cuda/block.h"
 #include "kernels/scratch.h"
 
@@ -48,30 +48,6 @@ void plain_backward(cuda::Stream&, const AttentionBackwardArgs<T>&, const Backwa
 template <class T>
 inline constexpr int kPlainRows = attention_plain_rows(sizeof(Accum<T>));
 
-// Visibility of keys in one sequence.
-struct Mask {
-  int queries, keys, real;  // real: keys up to the last one that is not padding
-  int shift;                // AttentionArgs::causal_shift()
-  bool causal, padding, documents;
-
-  // Queries before `end` see no key from the returned index on.
-  __device__ int keys_seen(int end) const {
-    return causal ? std::max(0, std::min(real, end + shift)) : real;
-  }
-  // Queries before the returned index see no key from `first` on.
-  __device__ int first_query(int first) const { return causal ? std::max(0, first - shift) : 0; }
-  __device__ bool sees(int t, int s) const {
-    return t < queries && s < real && (!causal || s <= t + shift);
-  }
-  __device__ bool same(std::int32_t q_segment, std::int32_t k_segment) const {
-    return !padding || (k_segment >= 0 && (!documents || q_segment == k_segment));
-  }
-  // Whether a pair of a query in [t, t_end) and a key before s_end may be hidden by its position.
-  __device__ bool cuts(int t, int t_end, int s_end) const {
-    return t_end > queries || s_end > real || (causal && s_end - 1 > t + shift);
-  }
-};
-
 // One head of one sequence. Offsets are those of its first row, in elements.
 template <class T>
 struct Head {
@@ -87,8 +63,7 @@ struct Head {
         mask{static_cast<int>(a.queries),
              static_cast<int>(a.keys),
              real ? real[b] : static_cast<int>(a.keys),
-             static_cast<int>(a.causal_shift()),
-             a.causal,
+             a.visible_by_index().template as<int>(),
              a.k_segments != nullptr,
              a.k_segments && a.q_segments},
         of_keys(b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride +
@@ -162,10 +137,10 @@ void with_flag(bool flag, F&& f) {
   flag ? f.template operator()<true>() : f.template operator()<false>();
 }
 
-// Tile of queries of this thread block in a grid of (tiles of queries, heads, sequences). Causal
-// tiles that see the most keys come first.
-__device__ inline unsigned tile_of_queries(bool causal) {
-  return causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+// Tile of queries of this thread block in a grid of (tiles of queries, heads, sequences). If later
+// tiles see more keys, they come first.
+__device__ inline unsigned tile_of_queries(const Visibility& visible) {
+  return visible.right < Visibility::kUnlimited ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
 }
 
 // Calls f.operator()<D>() with the least tile width D that holds a head.

@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Head<T> head(a, real, blockIdx.z, blockIdx.y);
   const int size = static_cast<int>(a.head_size), pitch = size + 1, first = blockIdx.x * kRows<T>,
             own = threadIdx.x / 32 * kOfWarp<T>;
-  const int lane = threadIdx.x % 32,
-            end = head.mask.keys_seen(std::min(first + kRows<T>, head.mask.queries));
+  const int lane = threadIdx.x % 32;
+  const Tiles tiles = head.mask.template keys_of<kColumns>(first, kRows<T>);
   W* q = cuda::shared_memory<W>();                     // (kRows, size)
   W* k = q + kRows<T> * size;                          // (kColumns, pitch)
   W* v = k + kColumns * pitch;                         // (kColumns, pitch)
@@ -95,10 +95,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   W sum[kOfWarp<T>] = {}, max[kOfWarp<T>], out[kOfWarp<T>][kSlots] = {};
   TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) max[r] = -infinity<W>();
   load_rows(q, size, a.q + head.q_at(), a.q_stride, first, kRows<T>, head.mask.queries, size);
-  for (int s0 = 0; s0 < end; s0 += kColumns) {
+  for (int s0 = tiles.begin; s0 < tiles.end; s0 += kColumns) {
     cuda::block_barrier();  // nobody needs the last tile any more
-    load_rows(k, pitch, a.k + head.kv_at(), a.kv_stride, s0, kColumns, end, size);
-    load_rows(v, pitch, a.v + head.kv_at(), a.kv_stride, s0, kColumns, end, size);
+    load_rows(k, pitch, a.k + head.kv_at(), a.kv_stride, s0, kColumns, tiles.end, size);
+    load_rows(v, pitch, a.v + head.kv_at(), a.kv_stride, s0, kColumns, tiles.end, size);
     cuda::block_barrier();  // this tile is there
     TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) {
       const int t = first + own + r, s = s0 + lane;
@@ -198,11 +198,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   load_rows(shared.row_second, size, rows.second, rows.second_stride, first, kRows<T>,
             head0.mask.keys, size);
   W dk[kOfWarp<T>][kSlots] = {}, dv[kOfWarp<T>][kSlots] = {};
-  for (int h = 0; h < group && first < head0.mask.real; ++h) {
+  const Tiles tiles = head0.mask.template queries_of<kColumns>(first, kRows<T>);
+  for (int h = 0; h < group; ++h) {
     const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y * group + h);
     const Side<T, false> columns(g, head);
-    for (int t0 = head.mask.first_query(first) / kColumns * kColumns; t0 < head.mask.queries;
-         t0 += kColumns) {
+    for (int t0 = tiles.begin; t0 < tiles.end; t0 += kColumns) {
       cuda::block_barrier();  // nobody needs the last tile any more
       load_rows(shared.first, shared.pitch, columns.first, columns.first_stride, t0, kColumns,
                 head.mask.queries, size);
@@ -236,8 +236,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Shared<W> shared{static_cast<int>(a.head_size)};
   const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y);
   const int size = shared.size, first = blockIdx.x * kRows<T>, own = threadIdx.x / 32 * kOfWarp<T>;
-  const int end = head.mask.keys_seen(std::min(first + kRows<T>, head.mask.queries)),
-            tiles = (end + kColumns - 1) / kColumns;
+  const Tiles tiles = head.mask.template keys_of<kColumns>(first, kRows<T>);
   const Side<T, false> rows(g, head);
   const Side<T, true> columns(g, head);
   W* diagonals = diagonals_of_block(scratch);
@@ -246,21 +245,22 @@ __global__ void __launch_bounds__(kThreads, 2)
   load_rows(shared.row_second, size, rows.second, rows.second_stride, first, kRows<T>,
             head.mask.queries, size);
   W dq[kOfWarp<T>][kSlots] = {};
-  for (int j = 0; j < tiles; ++j) {
+  for (int j = 0; j < tiles.count; ++j) {
+    const int s0 = tiles.begin + j * kColumns;
     cuda::block_barrier();  // nobody needs the last tile any more
-    load_rows(shared.first, shared.pitch, columns.first, columns.first_stride, j * kColumns,
-              kColumns, end, size);
-    load_rows(shared.second, shared.pitch, columns.second, columns.second_stride, j * kColumns,
-              kColumns, end, size);
+    load_rows(shared.first, shared.pitch, columns.first, columns.first_stride, s0, kColumns,
+              tiles.end, size);
+    load_rows(shared.second, shared.pitch, columns.second, columns.second_stride, s0, kColumns,
+              tiles.end, size);
     cuda::block_barrier();  // this tile is there
-    tile_gradients<T, false>(shared, head, scratch.delta, first, j * kColumns, own);
+    tile_gradients<T, false>(shared, head, scratch.delta, first, s0, own);
     cuda::warp_barrier();  // this warp's gradients are there
     TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) add_columns(
         dq[r], shared.gradients + (own + r) * shared.kPitch, shared.first, shared.pitch, size);
     if (diagonals) {
       cuda::block_barrier();  // all gradients are there
-      add_diagonals<kRows<T>, kColumns>(shared.gradients, shared.kPitch, shared.carry, diagonals, j,
-                                        threadIdx.x, kThreads);
+      add_diagonals<kRows<T>, kColumns>(shared.gradients, shared.kPitch, shared.carry,
+                                        diagonals + tiles.begin, j, threadIdx.x, kThreads);
     }
   }
   TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) {
