@@ -193,7 +193,9 @@ TEST(AttentionGradient, AgreesWithCentralDifferences) {
 }
 
 TEST(AttentionGradient, AgreesWithDifferencesAlongRandomDirections) {
-  for (const auto& r : large_cases()) {
+  auto all = large_cases();
+  for (auto& r : windows()) all.push_back(r);
+  for (const auto& r : all) {
     SCOPED_TRACE(describe(r));
     const Data<double> d(r);
     const AttentionResult got = run_attention(d, 1);
