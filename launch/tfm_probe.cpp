@@ -140,7 +140,7 @@ config::Config resolved(config::Config c, const ProbeBatch& batch, int ranks) {
   const bool sequence = c.parallel.sequence;
   c.parallel.sequence = false;  // checked below, for the shape given
   c.train.global_batch_tokens = c.train.micro_batch_tokens = 0;
-  c.train.micro_batch_size = 1;
+  c.train.micro_batch_size = 0;       // auto
   c.train.global_batch_size = ranks;  // a multiple of the data ranks
   config::resolve_for_ranks(c, ranks);
   const std::int64_t sequences = ceil_div(batch.shape.sequences, c.parallel.data);

@@ -14,8 +14,9 @@ Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh) : Transfo
 graph::Value Decoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
   const Rows rows = rec.shape.rows();
   const graph::Value ids = rec.input(Field::ids, relay.here());
-  nn::MixerContext context{
+  nn::LayerContext context{
       .rows = rows, .training = training, .right_padded = rec.shape.right_padded};
+  if (training) context.router_terms = &rec.router_terms;
   if (rec.shape.mask != nn::Mask::none) context.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) context.q_segments = context.k_segments;
   graph::Value x;

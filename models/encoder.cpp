@@ -17,8 +17,9 @@ graph::Value Encoder::hidden(nn::Recording& rec, Relay& relay, bool training) co
   const graph::Value types = config_.model.type_vocab_size > 0
                                  ? rec.input(Field::token_types, relay.here())
                                  : graph::Value{};
-  nn::MixerContext context{
+  nn::LayerContext context{
       .rows = rows, .training = training, .right_padded = rec.shape.right_padded};
+  if (training) context.router_terms = &rec.router_terms;
   context.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) context.q_segments = context.k_segments;
   graph::Value x;

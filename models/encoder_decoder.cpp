@@ -37,7 +37,8 @@ EncoderOutput EncoderDecoder::read_source(nn::Recording& rec, Relay& relay, bool
                                 {.rows = rows,
                                  .training = training,
                                  .k_segments = segments,
-                                 .right_padded = right_padded}),
+                                 .right_padded = right_padded,
+                                 .router_terms = training ? &rec.router_terms : nullptr}),
                     {.segments = segments, .right_padded = right_padded, .rows = rows}};
   relay.pass_to(decoder_->first_stage(), {{&out.hidden, rows}});
   if (relay.here()) out.source.states = nn::enter_tp_region(r, context_, out.hidden);
@@ -50,8 +51,9 @@ graph::Value EncoderDecoder::hidden(nn::Recording& rec, Relay& relay, bool train
   EncoderOutput encoder_output = read_source(rec, relay, training);
   const graph::Recorder::Named scope(r, "decoder");
   const graph::Value ids = rec.input(Field::ids, relay.here());
-  nn::MixerContext context{
+  nn::LayerContext context{
       .rows = rows, .training = training, .right_padded = rec.shape.right_padded};
+  if (training) context.router_terms = &rec.router_terms;
   if (rec.shape.mask != nn::Mask::none)
     context.k_segments = rec.input(Field::mask, decoder_->here());
   graph::Value x;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "nn/attention.h"
+#include "nn/experts.h"
 #include "nn/feed_forward.h"
 #include "nn/positions.h"
 
@@ -97,15 +98,27 @@ std::unique_ptr<nn::Mixer> make_cross_attention(nn::Context& c, const std::strin
 
 std::unique_ptr<nn::Ffn> make_ffn(nn::Context& c, const std::string& name,
                                   const config::LayerConfig& l, const StackInfo& stack) {
-  return std::make_unique<nn::FeedForward>(
+  nn::FeedForward::Options network{.width = stack.d_model,
+                                   .hidden = l.d_ff,
+                                   .activation = activation_of(l.activation),
+                                   .gated = l.gated(),
+                                   .bias = l.has_ffn_bias(),
+                                   .dropout = l.dropout.ffn,
+                                   .output_std = output_std(c, l, stack)};
+  const config::ExpertsConfig& e = l.experts;
+  if (e.count == 0) return std::make_unique<nn::FeedForward>(c, name, network);
+  network.hidden = e.d_ff;
+  return std::make_unique<nn::Experts>(
       c, name,
-      nn::FeedForward::Options{.width = stack.d_model,
-                               .hidden = l.d_ff,
-                               .activation = activation_of(l.activation),
-                               .gated = l.gated(),
-                               .bias = l.has_ffn_bias(),
-                               .dropout = l.dropout.ffn,
-                               .output_std = output_std(c, l, stack)});
+      nn::Experts::Options{.router = {.experts = e.count,
+                                      .top_k = e.top_k,
+                                      .sigmoid = e.router == config::Router::sigmoid,
+                                      .normalize = e.normalize,
+                                      .scale = e.scale,
+                                      .rows = {}},
+                           .expert = network,
+                           .shared_hidden = e.shared_d_ff,
+                           .shared_gate = e.shared_gate});
 }
 
 }  // namespace tfm::models

@@ -69,7 +69,7 @@ Stack::Layer Stack::make_layer(nn::Context& c, const std::string& name,
 }
 
 graph::Value Stack::record_layer(graph::Recorder& r, std::size_t l, graph::Value x,
-                                 const nn::MixerContext& context, const RecordMixer& record) const {
+                                 const nn::LayerContext& context, const RecordMixer& record) const {
   const graph::Recorder::Named name(r, "layers." + std::to_string(l), comm::Purpose::layers);
   const graph::Recorder::Checkpoint scope(r);
   const Layer& layer = layers_[l];
@@ -87,12 +87,11 @@ graph::Value Stack::record_layer(graph::Recorder& r, std::size_t l, graph::Value
   if (layer.cross)
     sublayer("cross_attention", *layer.cross_norm,
              [&](graph::Value h) { return record(*layer.cross, h); });
-  sublayer("ffn", layer.ffn_norm,
-           [&](graph::Value h) { return layer.ffn->record(r, h, context.rows, context.training); });
+  sublayer("ffn", layer.ffn_norm, [&](graph::Value h) { return layer.ffn->record(r, h, context); });
   return x;
 }
 
-void Stack::add_relative_bias(graph::Recorder& r, nn::MixerContext& context, std::int64_t queries,
+void Stack::add_relative_bias(graph::Recorder& r, nn::LayerContext& context, std::int64_t queries,
                               std::int64_t keys) const {
   if (relative_bias_ < 0) return;
   context.relative_bias = context_.parameters.record(r, relative_bias_);
@@ -101,7 +100,7 @@ void Stack::add_relative_bias(graph::Recorder& r, nn::MixerContext& context, std
 }
 
 graph::Value Stack::operator()(graph::Recorder& r, Relay& relay, graph::Value x,
-                               nn::MixerContext context, EncoderOutput* encoder_output) const {
+                               nn::LayerContext context, EncoderOutput* encoder_output) const {
   const std::int64_t length = context.rows.sequence_length;
   std::vector<std::pair<graph::Value*, Rows>> passed{{&x, context.rows}};
   if (encoder_output) {
@@ -133,7 +132,7 @@ graph::Value Stack::decode(nn::Recording& rec, graph::Value x, const nn::Source*
   TFM_CHECK(causal_ && !context_.split_rows(),
             "new tokens must be on every rank of the tensor axis");
   graph::Recorder& r = *rec.tape;
-  nn::MixerContext context{.rows = rec.shape.rows(), .source = source};
+  nn::LayerContext context{.rows = rec.shape.rows(), .source = source};
   add_relative_bias(r, context, rec.shape.capacity, rec.shape.length);
   for (std::size_t l = 0; l < layers_.size(); ++l)
     x = record_layer(r, l, x, context, [&](const nn::Mixer& mixer, graph::Value h) {

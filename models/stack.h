@@ -24,7 +24,7 @@ class Stack {
   // x is on the stage of the first layer, the result on that of the last one, both outside the
   // tensor-parallel region. `context`: of the mixers.
   graph::Value operator()(graph::Recorder& r, Relay& relay, graph::Value x,
-                          nn::MixerContext context, EncoderOutput* encoder_output = nullptr) const;
+                          nn::LayerContext context, EncoderOutput* encoder_output = nullptr) const;
   int first_stage() const { return stages_.of(first_); }
   bool here() const { return stages_.has(first_, std::ssize(layers_)); }
   // One step of generation for new tokens; adds the states to `rec`.
@@ -47,10 +47,10 @@ class Stack {
 
   Layer make_layer(nn::Context& c, const std::string& name, const config::LayerConfig& layer,
                    const StackInfo& info) const;
-  void add_relative_bias(graph::Recorder& r, nn::MixerContext& context, std::int64_t queries,
+  void add_relative_bias(graph::Recorder& r, nn::LayerContext& context, std::int64_t queries,
                          std::int64_t keys) const;
   graph::Value record_layer(graph::Recorder& r, std::size_t l, graph::Value x,
-                            const nn::MixerContext& context, const RecordMixer& record) const;
+                            const nn::LayerContext& context, const RecordMixer& record) const;
 
   nn::Context context_;
   Stages stages_;

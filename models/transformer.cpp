@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/experts.h"
+
 namespace tfm::models {
 
 Transformer::Transformer(const config::Config& config, const comm::Mesh& mesh)
@@ -13,15 +15,63 @@ Transformer::Transformer(const config::Config& config, const comm::Mesh& mesh)
                config.parallel.sequence,
                config.model.init_std,
                config.parallel.context_exchange == config::ContextExchange::ring},
-      stages_(config, mesh) {}
+      stages_(config, mesh),
+      tokens_{mesh.layout.group_of(nn::kTokenAxes), mesh.layout.size(nn::kTokenAxes),
+              mesh.place(nn::kTokenAxes)} {}
 
 nn::Recording Transformer::record_loss(const nn::BatchShape& shape, DType dtype,
                                        bool training) const {
   nn::Recording rec(shape, dtype);
   Relay relay(rec, stages_, context_, config_.model.d_model);
+  if (training) begin_router_terms(rec);
   const graph::Value x = hidden(rec, relay, training);
   for (const auto& head : heads_) head->record_loss(rec, x, training);
+  add_router_terms(rec);
   return rec;
+}
+
+// Their indices follow those of the heads.
+void Transformer::begin_router_terms(nn::Recording& rec) const {
+  const config::RouterLossConfig& loss = config_.model.router_loss;
+  if (config_.model.layers_with_experts() == 0) return;
+  int next = static_cast<int>(heads_.size());
+  const auto begin = [&](nn::RouterTerms::Term& term) {
+    term = {next++,
+            rec.tape->constant("zero", {1}, DType::f64, [](Tensor t) { *t.ptr<double>() = 0; })};
+  };
+  rec.router_terms.over_batch = loss.balances_batch();
+  if (loss.balance == config::Balance::loss) begin(rec.router_terms.balance);
+  if (loss.balances_batch()) rec.router_terms.balance.sum = {};
+  if (loss.z > 0) begin(rec.router_terms.z);
+}
+
+// Each is a mean over sequences and layers. Ranks that share sequences have terms of its sum, of
+// which one counts the sequences.
+void Transformer::add_router_terms(nn::Recording& rec) const {
+  const config::RouterLossConfig& loss = config_.model.router_loss;
+  const auto layers = static_cast<double>(config_.model.layers_with_experts());
+  nn::RouterTerms& terms = rec.router_terms;
+  if (terms.over_batch && terms.layers > 0)
+    terms.balance.sum = ops::batch_balance(*rec.tape, terms.balance.sum,
+                                           tokens_.ranks > 1 ? tokens_.axes : comm::AxisSet{},
+                                           terms.balance.objective, context_.shard == 0);
+  const auto add = [&](const char* name, const nn::RouterTerms::Term& term, double coefficient) {
+    if (term.objective < 0) return;
+    TFM_CHECK(rec.losses.size() == static_cast<std::size_t>(term.objective) &&
+                  rec.losses.size() < kMostObjectives,
+              "a model has too many losses");
+    const bool here = terms.layers > 0, of_batch = terms.over_batch && &term == &terms.balance;
+    nn::Recording::Loss made{.name = name,
+                             .weight = of_batch ? coefficient : coefficient * layers,
+                             .value = here ? term.sum : graph::Value{}};
+    if (of_batch)
+      made.per_batch = here && tokens_.place == 0;
+    else
+      made.per_sequence = here && rec.shape.share.rank == 0 ? terms.layers : 0;
+    rec.losses.push_back(made);
+  };
+  add("balance", terms.balance, loss.coefficient);
+  add("z_loss", terms.z, loss.z);
 }
 
 nn::Recording Transformer::record_logits(const nn::BatchShape& shape, DType dtype,

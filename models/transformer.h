@@ -32,10 +32,18 @@ class Transformer : public nn::Model {
   // Logits of the token of each position. Error(usage) if no head predicts tokens.
   graph::Value token_logits(nn::Recording& rec, graph::Value x) const;
 
+  void begin_router_terms(nn::Recording& rec) const;
+  void add_router_terms(nn::Recording& rec) const;
+
   config::Config config_;
   nn::ParameterSet parameters_;
   nn::Context context_;
   Stages stages_;
+  // The ranks that have other tokens than this one.
+  struct {
+    comm::AxisSet axes;
+    int ranks, place;
+  } tokens_;
   std::vector<std::unique_ptr<Head>> heads_;
   const Head* lm_ = nullptr;  // of these
 };

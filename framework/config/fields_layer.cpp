@@ -76,7 +76,60 @@ void describe(RopeConfig& r, FieldVisitor& v) {
   });
 }
 
-void describe_layer(LayerConfig& l, const ModelConfig* model, FieldVisitor& v) {
+// `model`: absent for a kind.
+void describe_experts(ExpertsConfig& e, ModelConfig* model, FieldVisitor& v) {
+  v.value(number("count", 0,
+                 "number of experts; each token goes to `top_k` of them, and none is dropped; 0: "
+                 "one network",
+                 65536),
+          e.count);
+  v.value(number("top_k", 1, "experts that a token goes to", 65536), e.top_k);
+  v.value(derived(number("d_ff", 0, "hidden dimension of each expert", 1 << 24), "`d_ff`"), e.d_ff);
+  v.value(number("shared", 0, "number of experts that every token goes to, as one network", 65536),
+          e.shared);
+  v.value(derived(number("shared_d_ff", 0, "hidden dimension of that network", 1 << 24),
+                  "`shared * d_ff`"),
+          e.shared_d_ff);
+  v.value(flag("shared_gate", "weigh its result by a sigmoid of each token, as Qwen2-MoE"),
+          e.shared_gate);
+  v.value(
+      option("router", "scores of experts: softmax over all, or a sigmoid of each, as DeepSeek-V3"),
+      e.router);
+  v.value(flag("normalize", "divide the scores of a token's experts by their sum"), e.normalize);
+  v.value(Field{.name = "scale",
+                .help = "factor of the weights of a token's experts",
+                .kind = FieldKind::real,
+                .low = 0,
+                .low_open = true},
+          e.scale);
+  if (!model) return;
+  v.value(number("first_dense", 0, "layers at the start of a stack that have no experts", 10000),
+          model->expert_layers.first_dense);
+  v.value(number("every", 1, "of the layers after these, every so manieth has experts", 10000),
+          model->expert_layers.every);
+  v.section(section("balance", "what keeps the load of experts even"), [model](FieldVisitor& b) {
+    b.value(option("type",
+                   "loss: a term of the loss, the number of experts times the sum over experts of "
+                   "the share of choices times the mean probability; none"),
+            model->router_loss.balance);
+    b.value(
+        real("coefficient", 0,
+             "weight of the term; over sequence: for the sum over layers, over batch: as it is"),
+        model->router_loss.coefficient);
+    b.value(
+        option("over",
+               "sequence: for each sequence and layer, 1 where even; batch: over all tokens and "
+               "layers at once, as transformers, `top_k` where even; a batch must be one "
+               "micro-batch, without a pipeline"),
+        model->router_loss.over);
+  });
+  v.value(real("z_loss", 0,
+               "weight of the mean of the squared log-sum-exp of router logits, for the sum over "
+               "layers; 0: no such term"),
+          model->router_loss.z);
+}
+
+void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {
   v.section(section("attention", "how a layer mixes positions"), [&l](FieldVisitor& a) {
     a.value(choice("type", mixer_types(), "softmax: attention (Vaswani et al. 2017)"),
             l.attention.type);
@@ -107,6 +160,8 @@ void describe_layer(LayerConfig& l, const ModelConfig* model, FieldVisitor& v) {
   v.value(with_word(option("ffn_bias", "add biases to the feed-forward network; auto: as `bias`"),
                     "auto"),
           l.ffn_bias);
+  v.section(section("experts", "a mixture of experts in place of one feed-forward network"),
+            [&l, model](FieldVisitor& e) { describe_experts(l.experts, model, e); });
   v.value(option("norm", "normalization layer"), l.norm);
   v.value(option("norm_position", "pre: before each sublayer; post: after the residual addition"),
           l.norm_position);

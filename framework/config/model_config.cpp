@@ -24,6 +24,8 @@ std::vector<std::vector<LayerConfig>> ModelConfig::stacks() const {
           std::ranges::find(layer_kinds, pattern[l % pattern.size()], &LayerKind::name);
       if (kind != layer_kinds.end()) stack[l] = kind->layer;
     }
+    for (std::size_t l = 0; l < stack.size(); ++l)
+      if (!expert_layers.has(static_cast<std::int64_t>(l))) stack[l].experts.count = 0;
     return stack;
   };
   if (!translates()) return {filled(layers, n_layers)};
@@ -42,6 +44,13 @@ std::vector<std::pair<std::string, const LayerConfig*>> ModelConfig::kinds_in_us
         names(decoder_layers, kind.name))
       all.emplace_back("model.layer_kinds." + kind.name + ".", &kind.layer);
   return all;
+}
+
+std::int64_t ModelConfig::layers_with_experts() const {
+  std::int64_t n = 0;
+  for (const auto& stack : stacks())
+    n += std::ranges::count_if(stack, [](const LayerConfig& l) { return l.experts.count > 0; });
+  return n;
 }
 
 bool ModelConfig::uniform() const {
@@ -81,10 +90,29 @@ void ModelConfig::set_next_sentence(bool on) {
                      .pool = Pool::first});
 }
 
+void ModelConfig::name_all_kinds() {
+  const auto all = stacks();
+  std::vector<LayerKind> kinds;
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    std::vector<std::string>& pattern = pattern_of(s);
+    pattern.clear();
+    for (const LayerConfig& layer : all[s]) {
+      auto at = std::ranges::find(kinds, layer, &LayerKind::layer);
+      if (at == kinds.end()) at = kinds.insert(at, {"kind_" + std::to_string(kinds.size()), layer});
+      pattern.push_back(at->name);
+    }
+  }
+  layer_kinds = std::move(kinds);
+  expert_layers = {};
+}
+
+std::vector<std::string>& ModelConfig::pattern_of(std::size_t stack) {
+  return !translates() ? layers : stack == 0 ? encoder_layers : decoder_layers;
+}
+
 void ModelConfig::keep_layers(std::size_t stack, const std::vector<std::size_t>& kept) {
-  std::vector<std::string>& pattern = !translates() ? layers
-                                      : stack == 0  ? encoder_layers
-                                                    : decoder_layers;
+  std::vector<std::string>& pattern = pattern_of(stack);
+  if (expert_layers != ExpertLayersConfig{}) name_all_kinds();
   std::vector<std::string> names;
   for (const std::size_t l : kept)
     if (!pattern.empty()) names.push_back(pattern[l % pattern.size()]);

@@ -36,6 +36,36 @@ struct AttentionConfig {
 };
 // The types of mixers, and a place for more (models/layer_parts.h).
 std::vector<std::string_view>& mixer_types();
+// A mixture of experts in place of one feed-forward network.
+struct ExpertsConfig {
+  std::int64_t count = 0;        // 0: one network
+  std::int64_t top_k = 2;        // experts that a token goes to
+  std::int64_t d_ff = 0;         // of each; filled with the layer's d_ff
+  std::int64_t shared = 0;       // experts that every token goes to, in one network
+  std::int64_t shared_d_ff = 0;  // of that network; filled with shared * d_ff
+  bool shared_gate = false;      // a sigmoid for each token weighs its result
+  Router router = Router::softmax;
+  bool normalize = true;  // the weights of a token's experts sum up to `scale`
+  double scale = 1;
+  bool operator==(const ExpertsConfig&) const = default;
+};
+// Which layers have experts: of those from first_dense on, every so manieth.
+struct ExpertLayersConfig {
+  std::int64_t first_dense = 0, every = 1;
+  bool has(std::int64_t layer) const {
+    return layer >= first_dense && (layer - first_dense + 1) % every == 0;
+  }
+  bool operator==(const ExpertLayersConfig&) const = default;
+};
+// Terms of the loss by which routers keep the load of experts even.
+struct RouterLossConfig {
+  Balance balance = Balance::loss;
+  double coefficient = 0.01;  // of the balance
+  BalanceOver over = BalanceOver::sequence;
+  double z = 0;  // coefficient of the z-loss; 0: none
+  bool balances_batch() const { return balance == Balance::loss && over == BalanceOver::batch; }
+  bool operator==(const RouterLossConfig&) const = default;
+};
 // One layer: a mixer of positions, a feed-forward network, and their norms.
 struct LayerConfig {
   AttentionConfig attention;
@@ -50,6 +80,7 @@ struct LayerConfig {
   std::int64_t d_ff = 0;  // filled with 4 d_model
   Activation activation = Activation::gelu_tanh;
   Switch ffn_bias = Switch::automatic;  // automatic: as bias
+  ExpertsConfig experts;
   Norm norm = Norm::layernorm;
   NormPosition norm_position = NormPosition::pre;
   double norm_eps = 1e-5;
@@ -95,6 +126,8 @@ struct ModelConfig : LayerConfig {
   std::vector<LayerKind> layer_kinds;
   // Kinds of a stack's layers, repeated until it is full; empty: its layers are all alike.
   std::vector<std::string> layers, encoder_layers, decoder_layers;
+  ExpertLayersConfig expert_layers;
+  RouterLossConfig router_loss;
   std::int64_t max_seq_len = 0;      // filled with train.seq_len
   std::int64_t position_offset = 0;  // learned: row of the first position
   Sinusoid sinusoid = Sinusoid::interleaved;
@@ -136,6 +169,7 @@ struct ModelConfig : LayerConfig {
   void shorten(std::int64_t least);
   // The configurations that layers have, each once, with the paths of their keys ("model.").
   std::vector<std::pair<std::string, const LayerConfig*>> kinds_in_use() const;
+  std::int64_t layers_with_experts() const;
   bool uniform() const;  // all layers have the model's own keys
   bool drops() const;    // some dropout is on
   void set_dropout(const DropoutConfig& everywhere);
@@ -149,6 +183,11 @@ struct ModelConfig : LayerConfig {
     return head_bias == HeadBias::automatic ? bias && !tied_head() : head_bias != HeadBias::no;
   }
   bool operator==(const ModelConfig&) const = default;
+
+ private:
+  std::vector<std::string>& pattern_of(std::size_t stack);
+  // Describes the same layers by a kind for each that differs, and their patterns.
+  void name_all_kinds();
 };
 
 // Reports a broken rule: the dotted keys involved ("model.n_heads"), the likeliest culprit first;

@@ -24,6 +24,12 @@ enum class HeadBias : std::uint8_t { automatic, yes, no, frozen };
 // Which hidden states are the summary of a sequence. automatic: the first one of an encoder, else
 // the last.
 enum class Pool : std::uint8_t { automatic, first, mean, last };
+// How scores of experts become probabilities: over all experts, or each on its own.
+enum class Router : std::uint8_t { softmax, sigmoid };
+// What keeps the load of experts even.
+enum class Balance : std::uint8_t { loss, none };
+// Over what a balance is a mean.
+enum class BalanceOver : std::uint8_t { sequence, batch };
 enum class Precision : std::uint8_t { fp32, bf16, fp16 };
 enum class Recompute : std::uint8_t { none, selective, full, automatic };
 enum class CudaGraphs : std::uint8_t { automatic, on, off };
@@ -52,6 +58,9 @@ constexpr Words<6> words(Position) {
 constexpr Words<2> words(Sinusoid) { return {"interleaved", "halves"}; }
 constexpr Words<2> words(Norm) { return {"layernorm", "rmsnorm"}; }
 constexpr Words<4> words(Pool) { return {"auto", "first", "mean", "last"}; }
+constexpr Words<2> words(Router) { return {"softmax", "sigmoid"}; }
+constexpr Words<2> words(Balance) { return {"loss", "none"}; }
+constexpr Words<2> words(BalanceOver) { return {"sequence", "batch"}; }
 constexpr Words<2> words(NormPosition) { return {"pre", "post"}; }
 constexpr Words<6> words(Activation) {
   return {"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"};

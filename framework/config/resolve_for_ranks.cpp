@@ -22,10 +22,16 @@ void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
   const std::int64_t t = c.parallel.tensor;
   // Sizes of layers that are shared out, with their keys.
   std::vector<std::pair<std::string, std::int64_t>> sizes;
-  for (const auto& [path, layer] : c.model.kinds_in_use())
-    sizes.insert(sizes.end(), {{path + "n_heads", layer->n_heads},
-                               {path + "n_kv_heads", layer->n_kv_heads},
-                               {path + "d_ff", layer->d_ff}});
+  for (const auto& [path, layer] : c.model.kinds_in_use()) {
+    sizes.insert(sizes.end(),
+                 {{path + "n_heads", layer->n_heads}, {path + "n_kv_heads", layer->n_kv_heads}});
+    const ExpertsConfig& e = layer->experts;
+    if (e.count == 0 || c.model.expert_layers != ExpertLayersConfig{})
+      sizes.emplace_back(path + "d_ff", layer->d_ff);
+    if (e.count > 0)
+      sizes.insert(sizes.end(), {{path + "experts.d_ff", e.d_ff},
+                                 {path + "experts.shared_d_ff", e.shared_d_ff}});
+  }
   std::vector<std::int64_t> legal;
   for (std::int64_t d : divisors(ranks))
     if (std::ranges::all_of(sizes, [d](const auto& s) { return s.second % d == 0; }))
@@ -121,6 +127,30 @@ void check_replicas(const Config& c, const Refuse& refuse) {
                "out nothing; expected parallel.zero 1, 2 or 3, or parallel.replicas 1");
 }
 
+// A balance over the batch is known when all of it has been routed.
+void check_balance(const Config& c, const Refuse& refuse) {
+  if (c.model.layers_with_experts() == 0 || !c.model.router_loss.balances_batch()) return;
+  const auto wrong = [&](const std::string& key, const std::string& problem) {
+    refuse({"model.experts.balance.over", key},
+           "a balance over the batch needs all its tokens at once, but " + problem +
+               "; expected over: sequence, or another " + key);
+  };
+  if (c.parallel.pipeline > 1)
+    wrong("parallel.pipeline", "parallel.pipeline is " + text(c.parallel.pipeline));
+  if (c.train.counts_tokens() || c.train.global_batch_tokens > 0)
+    wrong("train.global_batch_size", "batches are counted in tokens");
+  else if (c.train.micro_batch_size * c.parallel.data != c.train.global_batch_size)
+    wrong("train.micro_batch_size", "train.micro_batch_size " + text(c.train.micro_batch_size) +
+                                        " * parallel.data " + text(c.parallel.data) +
+                                        " is not train.global_batch_size " +
+                                        text(c.train.global_batch_size));
+  std::vector<std::int64_t> counts;
+  for (const auto& [path, layer] : c.model.kinds_in_use())
+    if (layer->experts.count > 0) counts.push_back(layer->experts.count);
+  if (std::ranges::count(counts, counts.front()) != std::ssize(counts))
+    wrong("model.layer_kinds", "layers have different numbers of experts");
+}
+
 void resolve_micro_batch(Config& c, const Refuse& refuse) {
   if (c.train.global_batch_tokens > 0) {  // any number of sequences: the rest is padding
     if (c.train.micro_batch() == 0) c.train.micro_batch_tokens = kAutoTokens;
@@ -173,6 +203,7 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
         c.parallel.pipeline > 1 ? kAutoMicroBatches * c.parallel.pipeline : 1;
     for (std::int64_t m : legal)
       if (m * length <= kAutoTokens && local / m >= least) micro = m;
+    if (c.model.router_loss.balances_batch() && c.model.layers_with_experts() > 0) micro = local;
   } else if (local % micro != 0) {
     refuse({"train.micro_batch_size"},
            "the " + text(local) + " sequences of a replica (train.global_batch_size " +
@@ -196,7 +227,8 @@ void check_sizes(const Config& c, const Refuse& refuse) {
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   double width = real(m.vocab_size);
   for (const auto& [path, layer] : m.kinds_in_use())
-    width = std::max({width, real(layer->d_ff), real(layer->n_heads) * real(layer->d_head)});
+    width = std::max({width, real(layer->d_ff), real(layer->n_heads) * real(layer->d_head),
+                      real(layer->experts.d_ff) * real(layer->experts.top_k)});
   const double tokens = t.counts_tokens() ? real(std::max(t.micro_batch_tokens, t.seq_len))
                                           : real(t.micro_batch_size) * real(t.seq_len);
   const std::string micro = t.counts_tokens() ? "micro_batch_tokens" : "micro_batch_size";
@@ -241,6 +273,7 @@ void resolve_for_ranks(Config& c, int ranks) {
     c.parallel.data = replicas;
     check_replicas(c, refuse);
     resolve_micro_batch(c, refuse);
+    check_balance(c, refuse);
     if (c.train.micro_batch() > 0) check_sizes(c, refuse);
   }
   problems.throw_if_any();

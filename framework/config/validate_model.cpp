@@ -111,6 +111,24 @@ void check_heads_of_model(const ModelConfig& m, const Report& report) {
   }
 }
 
+// `path`: of the layer's keys.
+void check_experts(const LayerConfig& l, const std::string& path, const Report& report) {
+  const ExpertsConfig& e = l.experts;
+  const std::string key = path + "experts.";
+  if (e.count == 0) return;
+  if (e.top_k > e.count)
+    report({key + "top_k", key + "count"},
+           "top_k " + std::to_string(e.top_k) + " exceeds the " + counted(e.count, "expert") +
+               " (count); expected at most as many",
+           "");
+  if (e.shared_gate && (e.shared == 0 || l.has_ffn_bias()))
+    report({key + "shared_gate", key + "shared"},
+           e.shared == 0 ? "shared_gate weighs shared experts, of which there are none; expected "
+                           "shared >= 1, or shared_gate false"
+                         : "shared_gate is not possible with biases; expected ffn_bias false",
+           "");
+}
+
 void check_positions(const ModelConfig& m, const Report& report) {
   if (m.position == Position::sinusoidal && m.d_model % 2 != 0)
     report({"model.d_model", "model.position"},
@@ -248,6 +266,9 @@ void fill_derived(ModelConfig& m, std::int64_t seq_len) {
     if (l.d_head == 0 && l.n_heads > 0 && m.d_model % l.n_heads == 0)
       l.d_head = m.d_model / l.n_heads;
     if (l.d_ff == 0) l.d_ff = l.gated() ? round_up(ceil_div(8 * m.d_model, 3), 64) : 4 * m.d_model;
+    ExpertsConfig& e = l.experts;
+    if (e.count > 0 && e.d_ff == 0) e.d_ff = l.d_ff;
+    if (e.count > 0 && e.shared_d_ff == 0) e.shared_d_ff = e.shared * e.d_ff;
   });
   if (m.max_seq_len == 0) m.max_seq_len = seq_len;
   if (m.translates()) {
@@ -270,7 +291,10 @@ void check_model(const ModelConfig& m, const Report& report) {
   check_family(m, first);
   check_kinds(m, first);
   check_heads_of_model(m, first);
-  for (const auto& [path, layer] : m.kinds_in_use()) check_heads(*layer, path, m, first);
+  for (const auto& [path, layer] : m.kinds_in_use()) {
+    check_heads(*layer, path, m, first);
+    check_experts(*layer, path, first);
+  }
   check_positions(m, first);
   const auto out_of_range = [&](const std::string& path) {
     return [&, path](const std::string& key, const std::string& problem) {

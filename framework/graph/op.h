@@ -63,6 +63,9 @@ class Op {
   // In training, backward() also does the forward pass: it writes outputs and gradients at once.
   // Such an op has no consumers.
   virtual bool forward_with_backward() const { return false; }
+  // A term of the loss, of which backward() begins without a gradient of the output: it is scaled
+  // by StepNumbers.
+  virtual bool makes_loss() const { return false; }
   // Inputs at whose zeros the gradient jumps.
   virtual OperandSet kinks() const { return {}; }
   // Inputs whose gradient equals that of the first output. The planner lets them share its memory

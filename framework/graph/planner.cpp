@@ -178,8 +178,8 @@ bool Planner::shares_gradient(int n, std::size_t k) {
 void Planner::emit_backward(int n) {
   const Node& node = nodes_[n];
   const bool one_pass = node.op->forward_with_backward();
-  const bool reached =
-      std::any_of(node.out.begin(), node.out.end(), [&](int v) { return written_[v]; });
+  const bool reached = node.op->makes_loss() || std::any_of(node.out.begin(), node.out.end(),
+                                                            [&](int v) { return written_[v]; });
   const auto wants_grad = [&](int v) { return v >= 0 && values_[v].wants_grad; };
   const bool wanted = std::ranges::any_of(node.in, wants_grad);
   if (!one_pass && !(reached && wanted) && !node.op->crosses_ranks()) return;

@@ -6,15 +6,16 @@
 
 namespace tfm::huggingface {
 
-Architecture gpt2(), llama(), mistral(), qwen2(), qwen3(), bert(), roberta(), t5(), bart(),
-    marian();
+Architecture gpt2(), llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
+    bert(), roberta(), t5(), bart(), marian();
 
 namespace {
 
 // Where several compute the same, an export without a chosen architecture writes the first.
 const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> all{gpt2(), llama(),   mistral(), qwen2(), qwen3(),
-                                             bert(), roberta(), t5(),      bart(),  marian()};
+  static const std::vector<Architecture> all{
+      gpt2(),      llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(),
+      qwen3_moe(), bert(),  roberta(), t5(),      bart(),  marian()};
   return all;
 }
 
@@ -65,6 +66,7 @@ const Architecture& architecture_for(const config::ModelConfig& model, std::stri
     if (a.family != model.family) continue;
     auto missing = a.needs(model).unmet;
     if (!model.uniform()) missing.push_back("layers that are all alike (layer_kinds)");
+    if (model.layers_with_experts() > 0 && !a.has_experts) missing.push_back("experts: {count: 0}");
     if (model.attention.type != "softmax") missing.push_back("attention: {type: softmax}");
     if (model.head_of_type("classify") || !model.head_of_type("lm"))
       missing.push_back("heads: [{type: lm}]");

@@ -59,6 +59,8 @@ struct Architecture {
     return std::int64_t{0};
   };
 
+  bool has_experts = false;
+
   // The name in this class, as transformers maps it: older names, and names of the base model.
   std::string current_name(std::string tensor) const;
   std::vector<ExchangedTensor> exchanged(const config::ModelConfig& model) const {

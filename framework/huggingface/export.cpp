@@ -86,7 +86,9 @@ class Export {
         architecture_(architecture_for(model, model_type(provenance.config))),
         provenance_(provenance) {
     for (const ExchangedTensor& t : architecture_.exchanged(model))
-      if (!t.optional || !provenance.known || provenance.dtypes.contains(t.name)) add(t);
+      if (provenance.dtypes.contains(t.name) ||
+          (!(t.optional && provenance.known) && !t.alternative))
+        add(t);
     for (const auto& [name, unread] : provenance.dtypes)
       if (!written_.contains(name) && !provenance.unused.contains(name)) add_copy(name);
     if (!provenance.unused.empty()) keep();

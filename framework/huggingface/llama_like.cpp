@@ -103,15 +103,14 @@ Needs needs(const config::ModelConfig& m) {
           {!m.has_head_bias(), "head_bias: false"}};
 }
 
-namespace {
-
-void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
-  m.tie_embeddings =
-      output_is_tied(c, false, has) ? config::TieEmbeddings::yes : config::TieEmbeddings::no;
-}
-
-void tensors(Table& t, const config::ModelConfig& m) {
+void tensors(Table& t, const config::ModelConfig& m, const ExpertNames& names) {
   const std::int64_t C = m.d_model;
+  const auto network = [&](const std::string& name, const std::string& part, std::int64_t F) {
+    t.linear(name + "gate_proj", part + "gate", F, C, m.has_ffn_bias());
+    t.linear(name + "up_proj", part + "up", F, C, m.has_ffn_bias());
+    t.linear(name + "down_proj", part + "down", C, F, m.has_ffn_bias());
+  };
+  const auto layers = m.stacks()[0];
   t.tensor("model.embed_tokens.weight", {m.vocab_size, C}, "embedding.weight");
   for (std::int64_t l = 0; l < m.n_layers; ++l) {
     const std::string h = "model.layers." + std::to_string(l) + ".",
@@ -123,14 +122,55 @@ void tensors(Table& t, const config::ModelConfig& m) {
       t.tensor(h + "self_attn.k_norm.weight", {m.d_head}, p + "attention.key_norm.weight");
     }
     t.norm(h + "post_attention_layernorm", p + "ffn_norm");
-    t.linear(h + "mlp.gate_proj", p + "ffn.gate", m.d_ff, C, m.has_ffn_bias());
-    t.linear(h + "mlp.up_proj", p + "ffn.up", m.d_ff, C, m.has_ffn_bias());
-    t.linear(h + "mlp.down_proj", p + "ffn.down", C, m.d_ff, m.has_ffn_bias());
+    const config::ExpertsConfig& e = layers[static_cast<std::size_t>(l)].experts;
+    if (e.count == 0) {
+      network(h + "mlp.", p + "ffn.", m.d_ff);
+      continue;
+    }
+    t.tensor(h + names.block + "gate.weight", {e.count, C}, p + "ffn.router.weight");
+    t.experts(h + names.block + "experts.", names.networks, p + "ffn.experts.", e);
+    if (e.shared_d_ff > 0)
+      network(h + names.block + "shared_expert.", p + "ffn.shared.", e.shared_d_ff);
+    if (e.shared_gate)
+      t.tensor(h + names.block + "shared_expert_gate.weight", {1, C}, p + "ffn.shared_gate.weight");
   }
   t.norm("model.norm", "final_norm");
   if (!m.tied_head()) t.tensor("lm_head.weight", {m.vocab_size, C}, "head.weight");
 }
 
+void read_experts(config::ModelConfig& m, const io::JsonNode& c, const char* count,
+                  std::int64_t default_count, std::int64_t default_top_k) {
+  m.experts.count = whole(c, count, default_count, 65536);
+  m.experts.top_k = whole(c, "num_experts_per_tok", default_top_k, 65536);
+  const bool has_loss = c.flag("output_router_logits", false);
+  m.router_loss.balance = has_loss ? config::Balance::loss : config::Balance::none;
+  if (has_loss) m.router_loss.over = config::BalanceOver::batch;
+  m.router_loss.coefficient = real(c, "router_aux_loss_coef", 0.001);
+}
+
+void write_experts(Json& j, const config::ModelConfig& m, const char* count) {
+  set(j, {{count, m.experts.count}, {"num_experts_per_tok", m.experts.top_k}});
+  if (m.router_loss.balances_batch())
+    set(j, {{"output_router_logits", true}, {"router_aux_loss_coef", m.router_loss.coefficient}});
+}
+
+Needs some_experts(const config::ModelConfig& m) {
+  const config::ExpertsConfig& e = m.experts;
+  return {{m.layers_with_experts() > 0, "experts: {count: 8}"},
+          {e.router == config::Router::softmax, "experts: {router: softmax}"},
+          {e.scale == 1, "experts: {scale: 1}"}};
+}
+
+namespace {
+
+void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
+  m.tie_embeddings =
+      output_is_tied(c, false, has) ? config::TieEmbeddings::yes : config::TieEmbeddings::no;
+}
+
+void tensors_without_experts(Table& t, const config::ModelConfig& m) {
+  tensors(t, m, {"mlp.", {}});
+}
 std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
   if (!m.tied_head()) return {};
   return {{"model.embed_tokens.weight", "lm_head.weight"}};
@@ -150,7 +190,7 @@ Architecture architecture(const char* name, decltype(Architecture::class_name) c
           .read_heads = read_heads,
           .write = write,
           .needs = needs,
-          .tensors = tensors,
+          .tensors = tensors_without_experts,
           .base = "model.",
           .heads = {"lm_head."},
           .tied = tied,

@@ -15,6 +15,19 @@ config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults);
 void refuse_windows(const io::JsonNode& c);
 void write(Json& j, const config::ModelConfig& m);
 Needs needs(const config::ModelConfig& m);  // except biases and norms of heads
+// The tensors of layers with experts: `block` is their feed-forward part.
+struct ExpertNames {
+  const char* block;  // "mlp."
+  Table::ExpertNames networks;
+};
+void tensors(Table& table, const config::ModelConfig& m, const ExpertNames& names);
+// What all architectures with experts read and write of them. Error(input) for what is not
+// supported.
+void read_experts(config::ModelConfig& m, const io::JsonNode& c, const char* count,
+                  std::int64_t default_count, std::int64_t default_top_k);
+void write_experts(Json& j, const config::ModelConfig& m, const char* count);
+// Of architectures with experts.
+Needs some_experts(const config::ModelConfig& m);
 // An architecture whose heads, tensors and buffers are Llama's.
 Architecture architecture(const char* name, decltype(Architecture::class_name) class_name,
                           decltype(Architecture::read) read, decltype(Architecture::write) write,

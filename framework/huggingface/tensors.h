@@ -2,6 +2,7 @@
 // Maps the tensors of a Hugging Face directory to the parts of a model.
 #include <array>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "config/model_config.h"
@@ -16,7 +17,8 @@ struct ExchangedTensor {
   // Not in every file, as another tensor may hold the parts; if present, it takes precedence over
   // that.
   bool optional = false;
-  bool may_lack = false;  // optional, and no other tensor need hold the parts
+  bool may_lack = false;     // optional, and no other tensor need hold the parts
+  bool alternative = false;  // optional, and written only where the original model has it
   // Present in files of transformers 5, which uses the next tensor that holds the parts instead.
   bool overridden = false;
 
@@ -42,6 +44,32 @@ class Table {
   }
   void optional(const std::string& name, std::vector<std::int64_t> shape, const std::string& part) {
     rows_.push_back({.name = name, .shape = std::move(shape), .parts = {part}, .optional = true});
+  }
+  // The networks of experts: a tensor for each layer of each, or, in other files, two tensors of
+  // all experts, with the rows of gate and up of each together.
+  struct ExpertNames {
+    const char *gate, *up, *down;
+  };
+  void experts(const std::string& name, const ExpertNames& words, const std::string& part,
+               const config::ExpertsConfig& e) {
+    const std::int64_t C = m_.d_model, F = e.d_ff;
+    std::vector<std::string> first, second;
+    for (std::int64_t i = 0; i < e.count; ++i) {
+      const std::string of = std::to_string(i) + ".", p = part + of;
+      first.insert(first.end(), {p + "gate.weight", p + "up.weight"});
+      second.push_back(p + "down.weight");
+      optional(name + of + words.gate + ".weight", {F, C}, p + "gate.weight");
+      optional(name + of + words.up + ".weight", {F, C}, p + "up.weight");
+      optional(name + of + words.down + ".weight", {C, F}, p + "down.weight");
+    }
+    for (const auto& [tensor, shape, parts] :
+         {std::tuple{"gate_up_proj", std::vector{e.count, 2 * F, C}, first},
+          {"down_proj", std::vector{e.count, C, F}, second}})
+      rows_.push_back({.name = name + tensor,
+                       .shape = shape,
+                       .parts = parts,
+                       .optional = true,
+                       .alternative = true});
   }
   void last_may_lack() { rows_.back().may_lack = true; }
   void last_is_overridden() { rows_.back().overridden = true; }

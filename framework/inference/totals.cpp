@@ -14,7 +14,9 @@ Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
   for (std::size_t k = 0; k < recording.losses.size(); ++k) {
     t.weights[k] = recording.losses[k].weight;
     if (!recording.losses[k].value) continue;
-    const Field field = recording.losses[k].labels;
+    t.labels[k] = recording.losses[k].per_sequence * sequences + recording.losses[k].per_batch;
+    if (!recording.losses[k].labels) continue;
+    const Field field = *recording.losses[k].labels;
     const auto width = static_cast<std::size_t>(recording.shape.own_width(field));
     for (std::int32_t label : fields.at(field).subspan(static_cast<std::size_t>(first) * width,
                                                        static_cast<std::size_t>(sequences) * width))
@@ -27,9 +29,9 @@ std::array<std::int64_t, kMostObjectives> packed_rows(
     const nn::Recording& recording, const std::array<std::int64_t, kMostObjectives>& labels) {
   std::array<std::int64_t, kMostObjectives> rows{};
   for (std::size_t k = 0; k < recording.losses.size(); ++k)
-    rows[k] = kernels::packed_rows(
-        recording.shape.sequences * recording.shape.own_width(recording.losses[k].labels),
-        labels[k]);
+    if (const std::optional<Field> field = recording.losses[k].labels)
+      rows[k] = kernels::packed_rows(recording.shape.sequences * recording.shape.own_width(*field),
+                                     labels[k]);
   return rows;
 }
 

@@ -35,9 +35,19 @@ struct DropoutPlace {
   // the positions at which the two chunks start. 0: whole sequences.
   std::int64_t chunk_length = 0, chunk_rows = 0;
   std::int64_t start[2] = {};
+  // Routed rows (kernels/experts.h): the slot of each, among `top_k` of a row. Null: rows as they
+  // are.
+  const std::int32_t* slot = nullptr;
+  std::int64_t top_k = 1;
 
   // Global row of local row r.
   constexpr std::int64_t row(const Dropout& d, std::int64_t r) const {
+    if (slot) return slot[r] < 0 ? 0 : whole_row(d, slot[r] / top_k) * top_k + slot[r] % top_k;
+    return whole_row(d, r);
+  }
+
+ private:
+  constexpr std::int64_t whole_row(const Dropout& d, std::int64_t r) const {
     r += row_offset;
     if (chunk_length == 0) return d.first_sequence() * sequence_length + r;
     const int chunk = r >= chunk_rows;

@@ -61,19 +61,6 @@ constexpr PooledPositions pooled_positions(const Args& a, std::int64_t sequence)
   const std::int64_t length = a.rows.sequence_length;
   return {a.kind, a.mask ? a.mask + sequence * length : nullptr, length};
 }
-// Calls f(row, position) for each row that this rank holds of positions [begin, end) of a sequence.
-template <class F>
-constexpr void each_row(const Rows& rows, std::int64_t sequence, std::int64_t begin,
-                        std::int64_t end, F&& f) {
-  const std::int64_t length = rows.chunk_length();
-  for (int k = 0; k < rows.chunks(); ++k) {
-    const std::int64_t start = rows.start(k), first = begin > start ? begin : start,
-                       last = end < start + length ? end : start + length,
-                       row = k * rows.chunk_tokens() + sequence * length - start;
-    for (std::int64_t t = first; t < last; ++t) f(row + t, t);
-  }
-}
-
 template <class T>
 void pool(cpu::Stream&, const PoolArgs<T>&);
 template <class T>

@@ -47,7 +47,7 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
       output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
               {Placement::shard_columns, options_.bias, options_.output_std}) {}
 
-ops::AttentionOptions SelfAttention::options_on_rank(const MixerContext& c) const {
+ops::AttentionOptions SelfAttention::options_on_rank(const LayerContext& c) const {
   ops::AttentionOptions a = on_rank(context_, options_, c.rows, c.rows, c.training, c.right_padded);
   a.visible = options_.visible;
   if (options_.relative) a.buckets = c.buckets;
@@ -70,7 +70,7 @@ graph::Value SelfAttention::queries_keys_values(graph::Recorder& r, graph::Value
 }
 
 graph::Value SelfAttention::record(graph::Recorder& r, graph::Value x,
-                                   const MixerContext& c) const {
+                                   const LayerContext& c) const {
   const graph::Recorder::Named scope(r, name_);
   const graph::Value y =
       ops::attention(r,
@@ -86,7 +86,7 @@ std::vector<StateSpec> SelfAttention::states() const {
   return {{StateSpec::Kind::growing, kv_width(context_, options_)}};
 }
 
-graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, const MixerContext& c,
+graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, const LayerContext& c,
                                           std::span<const graph::Value> states) const {
   const graph::Recorder::Named scope(r, name_);
   const graph::Value cache = states.front();
@@ -119,7 +119,7 @@ graph::Value CrossAttention::keys_values(graph::Recorder& r, graph::Value encode
 }
 
 graph::Value CrossAttention::attend(graph::Recorder& r, graph::Value x, graph::Value keys_values,
-                                    const MixerContext& c) const {
+                                    const LayerContext& c) const {
   const Source& source = *c.source;
   const Rows queries{source.rows.sequences,
                      div_exact(c.rows.sequences * c.rows.sequence_length, source.rows.sequences),
@@ -135,7 +135,7 @@ graph::Value CrossAttention::attend(graph::Recorder& r, graph::Value x, graph::V
 }
 
 graph::Value CrossAttention::record(graph::Recorder& r, graph::Value x,
-                                    const MixerContext& c) const {
+                                    const LayerContext& c) const {
   const graph::Recorder::Named scope(r, name_, comm::Purpose::cross_attention);
   return attend(r, x, keys_values(r, c.source->states), c);
 }
@@ -145,7 +145,7 @@ std::vector<StateSpec> CrossAttention::states() const {
 }
 
 graph::Value CrossAttention::record_decode(graph::Recorder& r, graph::Value x,
-                                           const MixerContext& c,
+                                           const LayerContext& c,
                                            std::span<const graph::Value> states) const {
   const graph::Recorder::Named scope(r, name_, comm::Purpose::cross_attention);
   return attend(r, x, states.front(), c);

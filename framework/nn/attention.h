@@ -17,17 +17,17 @@ class SelfAttention final : public Mixer {
   struct Options : AttentionOptions {
     Visibility visible = Visibility::causal();
     std::vector<double> rotary_frequency;  // (D/2); empty: none
-    bool alibi = false, relative = false;  // relative: adds MixerContext::relative_bias
+    bool alibi = false, relative = false;  // relative: adds LayerContext::relative_bias
   };
   SelfAttention(Context& c, const std::string& name, Options options);
-  graph::Value record(graph::Recorder& r, graph::Value x, const MixerContext& c) const override;
+  graph::Value record(graph::Recorder& r, graph::Value x, const LayerContext& c) const override;
   // A cache of keys and values.
   std::vector<StateSpec> states() const override;
-  graph::Value record_decode(graph::Recorder& r, graph::Value x, const MixerContext& c,
+  graph::Value record_decode(graph::Recorder& r, graph::Value x, const LayerContext& c,
                              std::span<const graph::Value> states) const override;
 
  private:
-  ops::AttentionOptions options_on_rank(const MixerContext& c) const;
+  ops::AttentionOptions options_on_rank(const LayerContext& c) const;
   // (tokens, (H + 2 KV) D) with norms and rotary positions.
   graph::Value queries_keys_values(graph::Recorder& r, graph::Value x, const Rows& rows) const;
 
@@ -39,18 +39,18 @@ class SelfAttention final : public Mixer {
   Linear output_;
 };
 
-// Queries from a sequence; keys and values from MixerContext::source.
+// Queries from a sequence; keys and values from LayerContext::source.
 class CrossAttention final : public Mixer {
  public:
   struct Options : AttentionOptions {
     std::int64_t encoder_width = 0;
   };
   CrossAttention(Context& c, const std::string& name, Options options);
-  graph::Value record(graph::Recorder& r, graph::Value x, const MixerContext& c) const override;
+  graph::Value record(graph::Recorder& r, graph::Value x, const LayerContext& c) const override;
   // The keys and values of the source.
   std::vector<StateSpec> states() const override;
   // The new tokens of all beams of a source are its queries.
-  graph::Value record_decode(graph::Recorder& r, graph::Value x, const MixerContext& c,
+  graph::Value record_decode(graph::Recorder& r, graph::Value x, const LayerContext& c,
                              std::span<const graph::Value> states) const override;
   std::vector<graph::Value> record_source(graph::Recorder& r,
                                           graph::Value encoder_states) const override;
@@ -58,7 +58,7 @@ class CrossAttention final : public Mixer {
  private:
   graph::Value keys_values(graph::Recorder& r, graph::Value encoder_states) const;
   graph::Value attend(graph::Recorder& r, graph::Value x, graph::Value keys_values,
-                      const MixerContext& c) const;
+                      const LayerContext& c) const;
 
   Context context_;
   std::string name_;

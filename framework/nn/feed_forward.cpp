@@ -14,15 +14,19 @@ FeedForward::FeedForward(Context& c, const std::string& name, Options options)
       down_(c, {{name + ".down", options.width}}, options.hidden,
             {Placement::shard_columns, options.bias, options.output_std}) {}
 
-graph::Value FeedForward::record(graph::Recorder& r, graph::Value x, const Rows& rows,
-                                 bool training) const {
-  const graph::Recorder::Named scope(r, name_);
-  graph::Value h = ops::activation(r, up_(r, enter_tp_region(r, context_, x)), options_.activation,
-                                   options_.gated);
-  if (training && options_.dropout > 0)
+graph::Value FeedForward::record_inside(graph::Recorder& r, graph::Value x,
+                                        const LayerContext& c) const {
+  graph::Value h = ops::activation(r, up_(r, x), options_.activation, options_.gated);
+  if (c.training && options_.dropout > 0)
     h = ops::dropout_add(r, h, {}, options_.dropout,
-                         inside_tp_region(context_, rows, options_.hidden));
-  return leave_tp_region(r, context_, down_(r, h), down_.bias(r));
+                         inside_tp_region(context_, c.rows, options_.hidden));
+  return down_(r, h);
+}
+
+graph::Value FeedForward::record(graph::Recorder& r, graph::Value x, const LayerContext& c) const {
+  const graph::Recorder::Named scope(r, name_);
+  return leave_tp_region(r, context_, record_inside(r, enter_tp_region(r, context_, x), c),
+                         bias(r));
 }
 
 }  // namespace tfm::nn

@@ -14,8 +14,10 @@ class FeedForward final : public Ffn {
     double dropout = 0, output_std = 0.02;
   };
   FeedForward(Context& c, const std::string& name, Options options);
-  graph::Value record(graph::Recorder& r, graph::Value x, const Rows& rows,
-                      bool training) const override;
+  graph::Value record(graph::Recorder& r, graph::Value x, const LayerContext& c) const override;
+  // The same without its bias, from x inside the tensor-parallel region to terms that leave it.
+  graph::Value record_inside(graph::Recorder& r, graph::Value x, const LayerContext& c) const;
+  graph::Value bias(graph::Recorder& r) const { return down_.bias(r); }
 
  private:
   Context context_;

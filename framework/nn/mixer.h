@@ -16,8 +16,19 @@ struct Source {
   Rows rows;
 };
 
-// What a mixer may read besides x.
-struct MixerContext {
+// Terms of the loss that routers of experts add to, see ops::router_term.
+struct RouterTerms {
+  struct Term {
+    int objective = -1;  // index into StepNumbers::gradient_scale; -1: there is no such term
+    graph::Value sum;    // over the layers of this rank
+  };
+  Term balance, z;
+  bool over_batch = false;  // the sum of `balance` is that of ops::sum_routing()
+  int layers = 0;           // of this rank, that have added theirs
+};
+
+// What the parts of a layer may read besides x.
+struct LayerContext {
   Rows rows;              // of x
   bool training = false;  // with dropout
   // int32, one per token of the micro-batch: document index, negative for padding. Absent: one
@@ -27,7 +38,8 @@ struct MixerContext {
   // The stack's table of T5's bias (heads of this rank, buckets), and see relative_buckets().
   graph::Value relative_bias;
   std::vector<std::int32_t> buckets;
-  const Source* source = nullptr;  // of decoders with an encoder
+  const Source* source = nullptr;       // of decoders with an encoder
+  RouterTerms* router_terms = nullptr;  // of training
 };
 
 // What a mixer keeps between the new tokens of a generation: `width` elements on this rank in each
@@ -45,12 +57,12 @@ struct StateSpec {
 class Mixer {
  public:
   virtual ~Mixer() = default;
-  virtual graph::Value record(graph::Recorder& r, graph::Value x, const MixerContext& c) const = 0;
+  virtual graph::Value record(graph::Recorder& r, graph::Value x, const LayerContext& c) const = 0;
 
   // Generation: new tokens at positions from StepState::first_position on. `states`: the leaves of
   // states() in order, which are read and updated.
   virtual std::vector<StateSpec> states() const = 0;
-  virtual graph::Value record_decode(graph::Recorder& r, graph::Value x, const MixerContext& c,
+  virtual graph::Value record_decode(graph::Recorder& r, graph::Value x, const LayerContext& c,
                                      std::span<const graph::Value> states) const = 0;
   // Makes the states of kind `source`, in order, from Source::states.
   virtual std::vector<graph::Value> record_source(graph::Recorder&, graph::Value) const {
@@ -61,8 +73,7 @@ class Mixer {
 class Ffn {
  public:
   virtual ~Ffn() = default;
-  virtual graph::Value record(graph::Recorder& r, graph::Value x, const Rows& rows,
-                              bool training) const = 0;
+  virtual graph::Value record(graph::Recorder& r, graph::Value x, const LayerContext& c) const = 0;
 };
 
 }  // namespace tfm::nn

@@ -2,6 +2,7 @@
 // Interface of a model: its parameters, and recordings of its loss and its logits.
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "core/batch.h"
@@ -63,12 +64,16 @@ struct Recording {
     std::string name;    // of its metrics
     double weight = 1;   // of its mean in the whole loss
     graph::Value value;  // (1) f64, a sum; absent if another stage computes it
-    Field labels;        // the sum's mean is over the elements >= 0 of this field
+    // The sum's mean is over the elements >= 0 of this field, or of a term without labels over
+    // `per_sequence` for each sequence of the batch and `per_batch`.
+    std::optional<Field> labels = {};
+    std::int64_t per_sequence = 0, per_batch = 0;  // on this rank
     // (1) f64, number of labels that are the most likely id; absent in training, and of a term that
     // predicts nothing.
     graph::Value correct = {};
   };
   std::vector<Loss> losses;
+  RouterTerms router_terms;  // before they are among the losses
   // (rows, this rank's share of the classes), a row for each token or, of classes of sequences, for
   // each sequence; only from record_logits and record_decode.
   graph::Value logits;

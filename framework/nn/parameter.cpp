@@ -82,6 +82,7 @@ std::vector<PartSlice> ParameterSet::slices_of(int i) const {
   for (const PartSpec& p : s.parts) {
     PartSlice slice{.name = p.name,
                     .parameter = i,
+                    .part = static_cast<int>(slices.size()),
                     .full = s.cols ? Shape{p.rows, s.cols} : Shape{p.rows},
                     .end = p.rows,
                     .offset = at};
@@ -101,7 +102,8 @@ std::vector<PartSlice> ParameterSet::slices_of(int i) const {
 void ParameterSet::check_names() const {
   std::vector<std::string_view> names;
   for (const ParameterSpec& s : specs_)
-    for (const PartSpec& part : s.parts) names.push_back(part.name);
+    for (const PartSpec& part : s.parts)
+      if (part.first_row == 0) names.push_back(part.drawn_as());
   check_random_streams(names);
 }
 
@@ -184,11 +186,13 @@ void ParameterSet::initialize(std::uint64_t seed, const PartSlice& s, std::int64
     std::fill_n(out, count, static_cast<T>(init.value));
     return;
   }
-  const RandomKey key{seed, Purpose::init, stream_of(s.name), 0};
+  const PartSpec& part = specs_[s.parameter].parts[static_cast<std::size_t>(s.part)];
+  const RandomKey key{seed, Purpose::init, stream_of(part.drawn_as()), 0};
   const auto deviation = static_cast<float>(init.value);
   const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;
   const std::int64_t width = s.axis == 1 ? s.end - s.begin : cols;
-  const std::int64_t row0 = s.axis == 0 ? s.begin : 0, col0 = s.axis == 1 ? s.begin : 0;
+  const std::int64_t row0 = part.first_row + (s.axis == 0 ? s.begin : 0),
+                     col0 = s.axis == 1 ? s.begin : 0;
   const std::int64_t last = first + count;
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (std::int64_t row = first / width; row < ceil_div(last, width); ++row) {

@@ -25,6 +25,11 @@ struct Init {
 struct PartSpec {
   std::string name;
   std::int64_t rows = 0;  // of the whole part
+  // The part begins with the values of rows from `first_row` on of a part of this name, so that
+  // many parts take one random stream; empty: its own.
+  std::string initial = {};
+  std::int64_t first_row = 0;
+  const std::string& drawn_as() const { return initial.empty() ? name : initial; }
 };
 
 struct ParameterSpec {
@@ -58,6 +63,7 @@ struct ParameterSpec {
 struct PartSlice {
   std::string name;
   int parameter = 0;
+  int part = 0;   // of the parameter
   Shape full;     // (rows, cols) or (rows)
   int axis = -1;  // axis along which it is split, or -1
   // Range along the axis, or all rows if it is not split; without padding.
@@ -140,7 +146,7 @@ class ParameterSet {
   bool first_of_copies(int i, comm::AxisSet axes) const;
 
   // Writes the initial values of elements [first, first + count) of a slice. Element e of a part
-  // depends only on (seed, part name, e).
+  // depends only on (seed, part name, e), where PartSpec::initial names no other.
   template <class T>
   void initialize(std::uint64_t seed, const PartSlice& slice, std::int64_t first,
                   std::int64_t count, T* out, int threads) const;

@@ -17,7 +17,7 @@ void DropoutAdd::backward(graph::Exec& e) const {
       if (graph::GradSlot dx = e.grad_in(x))
         kernels::dropout_add(s,
                              kernels::DropoutAddArgs<T>{rows, cols, dy, nullptr, dx.tensor.ptr<T>(),
-                                                        dx.accumulate, mask(e), where()});
+                                                        dx.accumulate, mask(e), where(e)});
       if (graph::GradSlot dr = e.grad_in(residual))
         kernels::copy(s, kernels::CopyArgs<T>{rows * cols, dy, dr.tensor.ptr<T>(), dr.accumulate});
     });
@@ -34,7 +34,7 @@ graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residu
   op->place = place;
   op->has_residual = static_cast<bool>(residual);
   if (p > 0) op->stream = r.random_stream(std::string(op->kind()));
-  return r.apply(std::move(op), {x, residual}, {{shape, r.dtype()}});
+  return r.apply(std::move(op), {x, residual, place.slot}, {{shape, r.dtype()}});
 }
 
 }  // namespace tfm::ops

@@ -6,7 +6,7 @@
 namespace tfm::ops {
 
 struct DropoutAdd final : graph::Op {
-  enum In { x, residual };
+  enum In { x, residual, slot };
   enum Out { y };
 
   std::int64_t rows, cols;
@@ -18,11 +18,11 @@ struct DropoutAdd final : graph::Op {
   template <class T>
   kernels::DropoutAddArgs<T> forward_args(graph::Exec& e) const {
     return {rows,  cols,    e.in(x).ptr<T>(), e.in(residual).ptr<T>(), e.out(y).ptr<T>(),
-            false, mask(e), where()};
+            false, mask(e), where(e)};
   }
 
   std::string_view kind() const override { return has_residual ? "residual" : "dropout"; }
-  graph::Saved saved() const override { return {}; }
+  graph::Saved saved() const override { return {.inputs = {slot}}; }
   bool cheap() const override { return true; }
   graph::OperandSet passes_gradient() const override {
     return p == 0 ? graph::OperandSet{x, residual} : graph::OperandSet{residual};
@@ -35,7 +35,7 @@ struct DropoutAdd final : graph::Op {
   kernels::Dropout mask(const graph::Exec& e) const {
     return {static_cast<float>(p), {e.state().seed, Purpose::dropout, stream}, e.numbers()};
   }
-  kernels::DropoutPlace where() const {
+  kernels::DropoutPlace where(const graph::Exec& e) const {
     const Rows& of = place.rows;
     kernels::DropoutPlace w{place.row_offset, place.col_offset, place.cols_total,
                             of.sequence_length};
@@ -43,6 +43,7 @@ struct DropoutAdd final : graph::Op {
       w.chunk_length = of.chunk_length(), w.chunk_rows = of.chunk_tokens();
       w.start[0] = of.start(0), w.start[1] = of.start(1);
     }
+    w.slot = e.in(slot).ptr<std::int32_t>(), w.top_k = place.top_k;
     return w;
   }
 };

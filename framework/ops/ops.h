@@ -49,6 +49,9 @@ struct ActivationRegion {
   Rows rows;                    // rows of the micro-batch
   std::int64_t row_offset = 0;  // of this rank's first row among them (sequence parallelism)
   std::int64_t col_offset = 0, cols_total = 0;
+  graph::Value slot =
+      {};  // of routed rows (ops/experts.h), `top_k` of each of `rows`; absent: rows
+  std::int64_t top_k = 1;
 };
 // y = residual + dropout(x); residual may be absent. The mask's random stream is that of the node's
 // qualified name.

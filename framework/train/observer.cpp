@@ -63,10 +63,12 @@ std::vector<std::pair<std::string, double>> TrainingRun::term_losses(
 
 std::vector<std::pair<std::string, double>> TrainingRun::term_metrics(
     const inference::Totals& totals) const {
-  auto all = term_losses(totals);
-  const std::vector<std::string> names = terms();
-  for (std::size_t k = 0; k < names.size(); ++k)
-    all.emplace_back("accuracy_" + names[k], totals.accuracy(k));
+  std::vector<std::pair<std::string, double>> all;
+  const std::vector<config::HeadConfig>& heads = config.model.heads;  // the first terms
+  for (std::size_t k = 0; k < heads.size() && heads.size() > 1; ++k)
+    all.emplace_back("loss_" + heads[k].name, totals.mean(k));
+  for (std::size_t k = 0; k < heads.size() && heads.size() > 1; ++k)
+    all.emplace_back("accuracy_" + heads[k].name, totals.accuracy(k));
   return all;
 }
 

@@ -70,6 +70,7 @@ struct TrainingRun {
   std::vector<std::string> terms() const;
   // "loss_classify" and the like, of each of several terms.
   std::vector<std::pair<std::string, double>> term_losses(const inference::Totals& totals) const;
+  // In evaluations, which have the terms of heads only, with their accuracy.
   std::vector<std::pair<std::string, double>> term_metrics(const inference::Totals& totals) const;
 
   bool lead() const { return mesh.rank() == 0; }

@@ -78,13 +78,21 @@ std::unique_ptr<nn::Model> whole_model(config::Config config) {
 
 // One line for each setting that changes what steps compute, and for a jump of the learning rate.
 void warn_of_changes(const config::Config& before, const config::Config& now, std::int64_t step) {
-  std::vector<std::string> keys{"model.rope.",   "model.layer_kinds",
-                                "model.heads",   "model.head_bias",
-                                "model.dropout", "optimizer.",
-                                "schedule.",     "loss.",
-                                "precision",     "tf32",
-                                "data.train.",   "data.tokenizer",
-                                "train.seq_len", "train.global_batch_tokens"};
+  std::vector<std::string> keys{"model.rope.",
+                                "model.layer_kinds",
+                                "model.heads",
+                                "model.head_bias",
+                                "model.dropout",
+                                "model.experts.",
+                                "optimizer.",
+                                "schedule.",
+                                "loss.",
+                                "precision",
+                                "tf32",
+                                "data.train.",
+                                "data.tokenizer",
+                                "train.seq_len",
+                                "train.global_batch_tokens"};
   const optim::Schedule old_rates = plan::schedule_of(before), rates = plan::schedule_of(now);
   if (rates.ends() && old_rates.total != rates.total) keys.push_back("train.steps");
   for (const config::Change& c : config::changes_between(before, now, keys))

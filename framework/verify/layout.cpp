@@ -182,6 +182,8 @@ config::Config shrink(const config::Config& config) {
   m.for_each_kind([tp](config::LayerConfig& l) {
     l.d_head = std::min<std::int64_t>(l.d_head, 8);
     l.d_ff = std::min(l.d_ff, 12 * tp);
+    l.experts.d_ff = std::min(l.experts.d_ff, 12 * tp);
+    l.experts.shared_d_ff = std::min(l.experts.shared_d_ff, 12 * tp);
   });
   m.d_model = m.n_heads * m.d_head;
   m.vocab_size = std::min<std::int64_t>(m.vocab_size, 211);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <span>
 
+#include "inference/totals.h"
+
 namespace tfm::verify {
 namespace {
 
@@ -150,12 +152,10 @@ double ReferenceStep::compute(std::int64_t step, double loss_scale,
 
   StepNumbers numbers{.loss_scale = loss_scale, .step = static_cast<std::uint32_t>(step)};
   const std::size_t objectives = shape.training.losses.size();
-  std::vector<double> labels(objectives), losses(objectives);
-  for (std::size_t k = 0; k < objectives; ++k) {
-    labels[k] = static_cast<double>(std::ranges::count_if(batch.at(shape.training.losses[k].labels),
-                                                          [](std::int32_t l) { return l >= 0; }));
-    numbers.gradient_scale[k] = loss_scale / std::max(labels[k], 1.0);
-  }
+  inference::Totals totals = inference::count_labels(shape.training, fields, shape.batch);
+  for (std::size_t k = 0; k < objectives; ++k)
+    numbers.gradient_scale[k] = loss_scale * totals.weights[k] /
+                                static_cast<double>(std::max<std::int64_t>(totals.labels[k], 1));
   const comm::RankContext rank = engine_.rank_context();
   Hooks hooks(*this, rounding, kinks);
   graph::ExecContext context{engine_.device().stream(),
@@ -172,12 +172,9 @@ double ReferenceStep::compute(std::int64_t step, double loss_scale,
     context.state.micro_batch = {.first = m == 0, .last = m + 1 == shape.micro_batches};
     program.run(context);
     for (std::size_t k = 0; k < objectives; ++k)
-      losses[k] += *program.value(shape.training.losses[k].value).ptr<double>();
+      totals.loss[k] += *program.value(shape.training.losses[k].value).ptr<double>();
   }
-  double loss = 0;
-  for (std::size_t k = 0; k < objectives; ++k)
-    if (labels[k] > 0) loss += losses[k] / labels[k];
-  return loss;
+  return totals.mean();
 }
 
 }  // namespace tfm::verify

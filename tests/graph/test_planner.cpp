@@ -134,10 +134,11 @@ class Sum {
   // Gradients that residual steps did not have to write.
   int shared() const {
     int n = 0;
-    for (const graph::Instruction& s : program_.instructions())
-      if (s.phase == graph::Phase::backward &&
-          program_.recording().nodes()[static_cast<std::size_t>(s.node)].op->kind() == "residual")
-        for (const graph::GradRef& g : s.grad_in) n += g.buffer < 0;
+    for (const graph::Instruction& s : program_.instructions()) {
+      const graph::Node& node = program_.recording().nodes()[static_cast<std::size_t>(s.node)];
+      for (std::size_t k = 0; k < s.grad_in.size() && node.op->kind() == "residual"; ++k)
+        n += s.phase == graph::Phase::backward && node.in[k] >= 0 && s.grad_in[k].buffer < 0;
+    }
     return n;
   }
 

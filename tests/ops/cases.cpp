@@ -120,6 +120,55 @@ OpCase pool_case(const std::string& name, kernels::Pool kind, const Rows& rows,
           }};
 }
 
+// Eight tokens, of which each takes some of four experts that are scored by the second input.
+struct ExpertsCase {
+  std::int64_t top_k = 2;
+  bool sigmoid = false, normalize = true;
+  double scale = 1;
+  std::string mask = {};
+  Rows rows = {2, 4};
+
+  kernels::RouterOptions options() const { return {4, top_k, sigmoid, normalize, scale, rows}; }
+  ops::Routing route(graph::Recorder& r, graph::Value x, graph::Value weight) const {
+    const Shape all{rows.sequences * rows.sequence_length};
+    return ops::route(r, ops::router_logits(r, x, weight),
+                      mask.empty() ? graph::Value{} : r.input(mask, all, DType::i32), options());
+  }
+};
+
+// Experts of three hidden columns.
+OpCase experts_case(const std::string& kind, const std::string& name, const ExpertsCase& c,
+                    bool bias, bool adds_bias = true) {
+  std::vector<Shape> inputs{{8, 5}, {4, 5}, {12, 5}, {20, 3}};
+  if (bias) inputs.insert(inputs.end(), {{12}, {20}});
+  return {kind, name, inputs, [=](graph::Recorder& r, const std::vector<graph::Value>& in) {
+            const ops::Routing routing = c.route(r, in[0], in[1]);
+            const graph::Value h =
+                ops::experts_up(r, in[0], routing, in[2], bias ? in[4] : graph::Value{});
+            return ops::experts_down(r, h, routing, in[3], bias ? in[5] : graph::Value{},
+                                     adds_bias);
+          }};
+}
+
+OpCase router_case(const std::string& kind, const std::string& name, const ExpertsCase& c,
+                   kernels::RouterTerm term) {
+  return {kind, name, {{8, 5}, {4, 5}}, [=](graph::Recorder& r, const auto& in) {
+            return ops::router_term(r, term, c.route(r, in[0], in[1]), c.options(), {}, 0);
+          }};
+}
+
+// The balance of two layers.
+OpCase batch_balance_case(const std::string& kind, const std::string& name, const ExpertsCase& c) {
+  return {kind, name, {{8, 5}, {4, 5}, {4, 5}}, [=](graph::Recorder& r, const auto& in) {
+            graph::Value sums;
+            for (const std::size_t layer : {1u, 2u})
+              sums = ops::sum_routing(r, c.route(r, in[0], in[layer]), c.options(), sums);
+            const bool shared = c.rows.share.ranks > 1;
+            return ops::batch_balance(
+                r, sums, shared ? comm::AxisSet(comm::Axis::context) : comm::AxisSet{}, 0, true);
+          }};
+}
+
 const ops::ActivationRegion kPlace{.rows = {.sequence_length = 4}, .cols_total = 5};
 // Rows 3 to 10 of a rank's chunks of four, of which a sequence has six.
 const ops::ActivationRegion kSharedPlace{
@@ -286,6 +335,34 @@ const std::vector<OpCase>& op_cases() {
                                           .position = Position::relative,
                                           .keys = 5,
                                           .documents = true}),
+      experts_case("experts_up", "softmax", {}, false),
+      experts_case("experts_down", "biases", {.scale = 1.5}, true),
+      experts_case("experts_down", "bias_of_another_rank", {}, true, false),
+      experts_case("experts_down", "sigmoid_of_padded", {.sigmoid = true, .mask = "padding"}, true),
+      experts_case("experts_down", "of_a_share", {.rows = {2, 8, {2, 1}}}, false),
+      experts_case("router_logits", "top_1", {.top_k = 1, .normalize = false}, false),
+      experts_case("router_logits", "all", {.top_k = 4, .normalize = false, .mask = "few"}, false),
+      experts_case("route", "sigmoid_of_some",
+                   {.top_k = 3, .sigmoid = true, .normalize = false, .scale = 2}, false),
+      router_case("route", "balance", {}, kernels::RouterTerm::balance),
+      router_case("route", "balance_of_sigmoids", {.sigmoid = true},
+                  kernels::RouterTerm::balance),
+      router_case("router_term", "balance_of_padded", {.top_k = 1, .mask = "padding"},
+                  kernels::RouterTerm::balance),
+      router_case("router_term", "balance_of_a_share", {.rows = {2, 8, {2, 0}}},
+                  kernels::RouterTerm::balance),
+      router_case("router_term", "z", {.mask = "segments"}, kernels::RouterTerm::z),
+      router_case("router_term", "z_of_sigmoids", {.sigmoid = true}, kernels::RouterTerm::z),
+      batch_balance_case("sum_routing", "of_layers", {.mask = "padding"}),
+      batch_balance_case("batch_balance", "of_a_share", {.rows = {2, 8, {2, 1}}}),
+      {"gated_add",
+       "sum",
+       {{8, 5}, {8, 5}, {1, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::gated_add(r, own(r, in[0]), ops::router_logits(r, in[0], in[2]),
+                               own(r, in[1]));
+       },
+       2},
       cross_entropy_case("plain", false, 0, 0),
       cross_entropy_case("bias_smoothing", true, 0.1, 0),
       cross_entropy_case("chunks", true, 0.1, 3),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/experts.h"
 #include "ops/ops.h"
 
 namespace tfm::test {

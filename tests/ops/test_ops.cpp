@@ -79,7 +79,8 @@ class Harness {
                                        c.inputs[i],
                                        i < c.activations ? dtype_of<T> : dtype_of<Accum<T>>));
     output_ = c.build(*tape, inputs);
-    fused_ = tape->nodes().back().op->forward_with_backward();
+    const graph::Op& last = *tape->nodes().back().op;
+    fused_ = last.forward_with_backward() || last.makes_loss();
     graph::PlanOptions options{.outputs = {output_}};
     if (!fused_) options.seeds = {output_};
     program_ = graph::plan(tape, options);

@@ -61,7 +61,7 @@ class AverageAttention final : public nn::Mixer {
                 {.placement = nn::Placement::shard_columns}) {}
 
   graph::Value record(graph::Recorder& r, graph::Value x,
-                      const nn::MixerContext& c) const override {
+                      const nn::LayerContext& c) const override {
     if (c.rows.share.ranks > 1)
       throw Error(ExitCode::usage, "attention.type average needs parallel.context 1");
     return mixed(r, x, c, {});
@@ -69,13 +69,13 @@ class AverageAttention final : public nn::Mixer {
   std::vector<nn::StateSpec> states() const override {
     return {{nn::StateSpec::Kind::fixed, cols_}};
   }
-  graph::Value record_decode(graph::Recorder& r, graph::Value x, const nn::MixerContext& c,
+  graph::Value record_decode(graph::Recorder& r, graph::Value x, const nn::LayerContext& c,
                              std::span<const graph::Value> states) const override {
     return mixed(r, x, c, states.front());
   }
 
  private:
-  graph::Value mixed(graph::Recorder& r, graph::Value x, const nn::MixerContext& c,
+  graph::Value mixed(graph::Recorder& r, graph::Value x, const nn::LayerContext& c,
                      graph::Value sum) const {
     auto op = std::make_unique<RunningMean>();
     op->rows = c.rows, op->cols = cols_;

@@ -1,0 +1,219 @@
+#include "kernels/experts.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd_half.h"
+#include "kernels/elementwise.h"
+#include "kernels/experts.inl"
+#include "kernels/gemm.h"
+
+namespace tfm::kernels {
+
+template <class T>
+void route(cpu::Stream& stream, const RouteArgs<T>& a) {
+  const RouterOptions& o = a.options;
+  const std::int64_t length = o.rows.sequence_length;
+  parallel(stream, o.rows.sequences, o.rows.tokens() * o.experts * 16, [&](std::int64_t b) {
+    T* const of = a.statistics + b * (o.experts + 1);
+    T* const counts = a.counts + b * o.experts;
+    std::fill_n(of, o.experts + 1, T{0});
+    std::fill_n(counts, o.experts, T{0});
+    each_row(o.rows, b, 0, length, [&](std::int64_t n, std::int64_t t) {
+      route_row(a, n);
+      if (!counts_at(a, b, t)) return;
+      const T* const scores = a.scores + n * o.experts;
+      const T sum = score_sum(o, scores);
+      for (std::int64_t e = 0; e < o.experts; ++e) of[e] += scores[e] / sum;
+      of[o.experts] += a.lse[n] * a.lse[n];
+      for (std::int64_t k = 0; k < o.top_k; ++k) counts[a.choice[n * o.top_k + k]] += 1;
+    });
+    const auto tokens = static_cast<T>(std::max<std::int64_t>(real_tokens(a, b), 1));
+    for (std::int64_t e = 0; e <= o.experts; ++e) of[e] /= tokens;
+  });
+}
+
+template <class T>
+void route_backward(cpu::Stream& stream, const RouteBackwardArgs<T>& a) {
+  const RouterOptions& o = a.options;
+  parallel(stream, o.rows.sequences, o.rows.tokens() * o.experts * 16, [&](std::int64_t b) {
+    each_row(o.rows, b, 0, o.rows.sequence_length, [&](std::int64_t n, std::int64_t t) {
+      route_row_backward(a, n, b, counts_at(a, b, t));
+    });
+  });
+}
+
+void sort_slots(cpu::Stream&, const SortSlotsArgs& a) {
+  std::fill_n(a.offsets, a.experts + 1, 0);
+  for (std::int64_t s = 0; s < a.slots; ++s)
+    if (a.choice[s] >= 0) ++a.offsets[a.choice[s] + 1];
+  for (std::int64_t e = 0; e < a.experts; ++e) a.offsets[e + 1] += a.offsets[e];
+  // The first rows of experts move on while they are filled, and back.
+  for (std::int64_t s = 0; s < a.slots; ++s) {
+    a.place[s] = a.choice[s] < 0 ? -1 : a.offsets[a.choice[s]]++;
+    if (a.place[s] >= 0) a.slot[a.place[s]] = static_cast<std::int32_t>(s);
+  }
+  for (std::int64_t e = a.experts; e > 0; --e) a.offsets[e] = a.offsets[e - 1];
+  a.offsets[0] = 0;
+  std::fill(a.slot + a.offsets[a.experts], a.slot + a.slots, -1);
+}
+
+template <class T>
+void gather_slots(cpu::Stream& stream, const GatherSlotsArgs<T>& a) {
+  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
+    if (a.slot[r] < 0)
+      std::fill_n(a.y + r * a.cols, a.cols, T{});
+    else
+      std::copy_n(a.x + a.slot[r] / a.top_k * a.cols, a.cols, a.y + r * a.cols);
+  });
+}
+
+template <class T>
+void combine_slots(cpu::Stream& stream, const CombineSlotsArgs<T>& a) {
+  parallel(stream, a.tokens, a.tokens * a.cols * (a.top_k + 1), [&](std::int64_t n) {
+    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+      Vec<T> sum{};
+      for (std::int64_t s = n * a.top_k; s < (n + 1) * a.top_k; ++s) {
+        if (a.place[s] < 0) continue;
+        const Vec<T> x = load(a.x + a.place[s] * a.cols + i, m);
+        sum += a.weights ? x * a.weights[s] : x;
+      }
+      T* const y = a.y + n * a.cols + i;
+      store(y, a.accumulate ? load(y, m) + sum : sum, m);
+    });
+  });
+}
+
+template <class T>
+void weigh_slots(cpu::Stream& stream, const WeighSlotsArgs<T>& a) {
+  const auto dot = [](const T* x, const T* y, std::int64_t n) {
+    Vec<T> sum{};
+    each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { sum += load(x + i, m) * load(y + i, m); });
+    return sum_of<T>(sum);
+  };
+  const auto scale = [](T* x, std::int64_t n, Accum<T> by) {
+    each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(x + i, load(x + i, m) * by, m); });
+  };
+  parallel(stream, a.rows, a.rows * (2 * a.hidden + a.cols), [&](std::int64_t r) {
+    const std::int64_t s = a.slot[r];
+    if (s < 0) return;
+    T *const dh = a.dh + r * a.hidden, *const dy = a.dy + r * a.cols;
+    Accum<T> sum = dot(a.h + r * a.hidden, dh, a.hidden);
+    if (a.bias) sum += dot(a.bias + a.choice[s] * a.cols, dy, a.cols);
+    a.dweights[s] = sum;
+    scale(dh, a.hidden, a.weights[s]);
+    scale(dy, a.cols, a.weights[s]);
+  });
+}
+
+template <class T>
+void grouped_gemm(cpu::Stream& stream, const GroupedGemmArgs<T>& a) {
+  for (std::int64_t e = 0; e < a.experts; ++e) {
+    const std::int64_t first = a.offsets[e];
+    gemm(stream, GemmArgs<T>{.transpose_b = a.transpose_b,
+                             .m = a.offsets[e + 1] - first,
+                             .n = a.n,
+                             .k = a.k,
+                             .a = a.a + first * a.k,
+                             .lda = a.k,
+                             .b = a.b + e * a.n * a.k,
+                             .ldb = a.transpose_b ? a.k : a.n,
+                             .c = a.c + first * a.n,
+                             .ldc = a.n,
+                             .bias = a.bias ? a.bias + e * a.n : nullptr});
+  }
+  std::fill(a.c + a.offsets[a.experts] * a.n, a.c + a.rows * a.n, T{});
+}
+
+template <class T>
+void grouped_gradients(cpu::Stream& stream, const GroupedGradientsArgs<T>& a) {
+  using W = Accum<T>;
+  for (std::int64_t e = 0; e < a.experts; ++e) {
+    const std::int64_t first = a.offsets[e], rows = a.offsets[e + 1] - first;
+    W *const dw = a.dw + e * a.out * a.in, *const db = a.db ? a.db + e * a.out : nullptr;
+    if (rows > 0) {
+      linear_gradients(stream, LinearGradientsArgs<T>{rows, a.in, a.out, 1, a.dy + first * a.out,
+                                                      a.x + first * a.in, dw, a.accumulate_dw, db,
+                                                      a.accumulate_db});
+      continue;
+    }
+    if (!a.accumulate_dw) fill(stream, FillArgs<W>{a.out * a.in, W{0}, dw});
+    if (db && !a.accumulate_db) fill(stream, FillArgs<W>{a.out, W{0}, db});
+  }
+}
+
+template <class T>
+void gated_add(cpu::Stream& stream, const GatedAddArgs<T>& a) {
+  parallel(stream, a.rows, 3 * a.rows * a.cols, [&](std::int64_t r) {
+    const Accum<T> s = sigmoid(a.gate[r]);
+    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+      const std::int64_t at = r * a.cols + i;
+      store(a.y + at, load(a.residual + at, m) + load(a.x + at, m) * s, m);
+    });
+  });
+}
+template <class T>
+void gated_add_backward(cpu::Stream& stream, const GatedAddBackwardArgs<T>& a) {
+  parallel(stream, a.rows, 3 * a.rows * a.cols, [&](std::int64_t r) {
+    const Accum<T> s = sigmoid(a.gate[r]);
+    Vec<T> sum{};
+    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+      const std::int64_t at = r * a.cols + i;
+      const Vec<T> dy = load(a.dy + at, m);
+      sum += dy * load(a.x + at, m);
+      store(a.dx + at, dy * s, m);
+    });
+    a.dgate[r] = sum_of<T>(sum) * s * (1 - s);
+  });
+}
+
+template <class T>
+void router_term(cpu::Stream&, const RouterTermArgs<T>& a) {
+  double sum = a.before ? *a.before : 0;
+  for (std::int64_t b = 0; b < a.sequences; ++b) sum += router_term_of(a, b);
+  *a.sum = sum;
+}
+template <class T>
+void router_term_backward(cpu::Stream&, const RouterTermBackwardArgs<T>& a) {
+  for (std::int64_t b = 0; b < a.sequences; ++b) router_term_row_backward(a, b);
+}
+
+template <class T>
+void sum_routing(cpu::Stream&, const SumRoutingArgs<T>& a) {
+  for (std::int64_t i = 0; i <= 2 * a.experts; ++i) a.sums[i] = sum_of_routing(a, i);
+}
+template <class T>
+void sum_routing_backward(cpu::Stream&, const SumRoutingBackwardArgs<T>& a) {
+  for (std::int64_t b = 0; b < a.sequences; ++b) sum_routing_row_backward(a, b);
+}
+template <class T>
+void batch_balance(cpu::Stream&, const BatchBalanceArgs<T>& a) {
+  batch_balance_all(a);
+}
+template <class T>
+void batch_balance_backward(cpu::Stream&, const BatchBalanceBackwardArgs<T>& a) {
+  for (std::int64_t i = 0; i <= 2 * a.experts; ++i) batch_balance_element_backward(a, i);
+}
+
+#define TFM_INSTANTIATE_ACCUM(T)                                                      \
+  template void route(cpu::Stream&, const RouteArgs<T>&);                             \
+  template void route_backward(cpu::Stream&, const RouteBackwardArgs<T>&);            \
+  template void router_term(cpu::Stream&, const RouterTermArgs<T>&);                  \
+  template void router_term_backward(cpu::Stream&, const RouterTermBackwardArgs<T>&); \
+  template void sum_routing(cpu::Stream&, const SumRoutingArgs<T>&);                  \
+  template void sum_routing_backward(cpu::Stream&, const SumRoutingBackwardArgs<T>&); \
+  template void batch_balance(cpu::Stream&, const BatchBalanceArgs<T>&);              \
+  template void batch_balance_backward(cpu::Stream&, const BatchBalanceBackwardArgs<T>&);
+TFM_INSTANTIATE_ACCUM(float)
+TFM_INSTANTIATE_ACCUM(double)
+#define TFM_INSTANTIATE(T)                                                        \
+  template void gather_slots(cpu::Stream&, const GatherSlotsArgs<T>&);            \
+  template void combine_slots(cpu::Stream&, const CombineSlotsArgs<T>&);          \
+  template void weigh_slots(cpu::Stream&, const WeighSlotsArgs<T>&);              \
+  template void gated_add(cpu::Stream&, const GatedAddArgs<T>&);                  \
+  template void gated_add_backward(cpu::Stream&, const GatedAddBackwardArgs<T>&); \
+  template void grouped_gemm(cpu::Stream&, const GroupedGemmArgs<T>&);            \
+  template void grouped_gradients(cpu::Stream&, const GroupedGradientsArgs<T>&);
+TFM_FLOATS(TFM_INSTANTIATE)
+
+}  // namespace tfm::kernels

@@ -1,0 +1,109 @@
+#include "nn/experts.h"
+
+namespace tfm::nn {
+namespace {
+
+// Parts of all experts in turn: rows of each name for each.
+std::vector<PartSpec> parts(const std::string& name, std::int64_t experts,
+                            const std::vector<std::string>& of, std::int64_t rows,
+                            const char* suffix) {
+  std::vector<PartSpec> all;
+  for (std::int64_t e = 0; e < experts; ++e)
+    for (const std::string& part : of)
+      all.push_back({.name = name + ".experts." + std::to_string(e) + "." + part + suffix,
+                     .rows = rows,
+                     .initial = name + ".experts." + part + suffix,
+                     .first_row = e * rows});
+  return all;
+}
+
+}  // namespace
+
+Experts::Experts(Context& c, const std::string& name, Options options)
+    : context_(c), name_(last_component(name)), options_(options) {
+  const FeedForward::Options& e = options.expert;
+  const std::int64_t count = options.router.experts;
+  const Placements rows = placed(Placement::shard_rows, kModelAxes),
+                   columns = placed(Placement::shard_columns, kModelAxes);
+  // Each tensor rank has a term of what experts return, hence of the gradients of their weights.
+  const comm::AxisSet terms = c.partial_where(c.split());
+  router_ = c.parameters.add({.parts = {{name + ".router.weight", count}},
+                              .cols = e.width,
+                              .init = {Init::Kind::normal, c.init_std},
+                              .decay = true,
+                              .partial = terms});
+  const std::vector<std::string> up =
+      e.gated ? std::vector<std::string>{"gate", "up"} : std::vector<std::string>{"up"};
+  up_ = c.parameters.add({.parts = parts(name, count, up, e.hidden, ".weight"),
+                          .cols = e.width,
+                          .placement = rows,
+                          .init = {Init::Kind::normal, c.init_std},
+                          .decay = true,
+                          .hidden = true});
+  down_ = c.parameters.add({.parts = parts(name, count, {"down"}, e.width, ".weight"),
+                            .cols = e.hidden,
+                            .placement = columns,
+                            .init = {Init::Kind::normal, e.output_std},
+                            .decay = true,
+                            .hidden = true});
+  if (e.bias) {
+    up_bias_ =
+        c.parameters.add({.parts = parts(name, count, up, e.hidden, ".bias"), .placement = rows});
+    down_bias_ = c.parameters.add(
+        {.parts = parts(name, count, {"down"}, e.width, ".bias"), .partial = terms});
+  }
+  if (options.shared_hidden > 0) {
+    FeedForward::Options shared = e;
+    shared.hidden = options.shared_hidden;
+    shared_.emplace(c, name + ".shared", shared);
+    if (options.shared_gate)
+      shared_gate_ = c.parameters.add({.parts = {{name + ".shared_gate.weight", 1}},
+                                       .cols = e.width,
+                                       .init = {Init::Kind::normal, c.init_std},
+                                       .decay = true,
+                                       .partial = terms});
+  }
+}
+
+graph::Value Experts::record(graph::Recorder& r, graph::Value x, const LayerContext& c) const {
+  const graph::Recorder::Named scope(r, name_);
+  const auto parameter = [&](int i) {
+    return i < 0 ? graph::Value{} : context_.parameters.record(r, i);
+  };
+  x = enter_tp_region(r, context_, x);
+  kernels::RouterOptions router = options_.router;
+  router.rows = c.rows;
+  const ops::Routing routing =
+      ops::route(r, ops::router_logits(r, x, parameter(router_)), c.k_segments, router);
+  if (c.router_terms) add_terms(r, routing, router, *c.router_terms);
+  graph::Value h =
+      ops::activation(r, ops::experts_up(r, x, routing, parameter(up_), parameter(up_bias_)),
+                      options_.expert.activation, options_.expert.gated);
+  if (c.training && options_.expert.dropout > 0) {
+    ops::ActivationRegion place = inside_tp_region(context_, c.rows, options_.expert.hidden);
+    place.slot = routing.slot, place.top_k = router.top_k;
+    h = ops::dropout_add(r, h, {}, options_.expert.dropout, place);
+  }
+  graph::Value y = ops::experts_down(r, h, routing, parameter(down_), parameter(down_bias_),
+                                     context_.shard == 0);
+  if (!shared_) return leave_tp_region(r, context_, y);
+  const graph::Recorder::Named shared_scope(r, "shared");
+  const graph::Value shared = shared_->record_inside(r, x, c);
+  y = shared_gate_ < 0
+          ? ops::dropout_add(r, shared, y, 0, {})
+          : ops::gated_add(r, shared, ops::router_logits(r, x, parameter(shared_gate_)), y);
+  return leave_tp_region(r, context_, y, shared_->bias(r));
+}
+
+void Experts::add_terms(graph::Recorder& r, const ops::Routing& routing,
+                        const kernels::RouterOptions& router, RouterTerms& terms) const {
+  ++terms.layers;
+  if (terms.over_batch) terms.balance.sum = ops::sum_routing(r, routing, router, terms.balance.sum);
+  for (const auto& [term, kind] : {std::pair{&terms.balance, kernels::RouterTerm::balance},
+                                   {&terms.z, kernels::RouterTerm::z}})
+    if (term->objective >= 0 && !(terms.over_batch && term == &terms.balance))
+      term->sum = ops::router_term(r, kind, routing, router, term->sum, term->objective,
+                                   context_.shard == 0);
+}
+
+}  // namespace tfm::nn

@@ -1,0 +1,342 @@
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "ops/experts.h"
+
+namespace tfm::ops {
+namespace {
+
+// No other op that wants a gradient may read its result.
+struct RouterLogits final : graph::Op {
+  enum In { x, weight };
+  enum Out { logits };
+
+  std::int64_t rows, cols, experts;
+
+  std::string_view kind() const override { return "router_logits"; }
+  graph::Saved saved() const override { return {.inputs = {x, weight}}; }
+  graph::Work work(graph::Phase phase) const override {
+    if (phase != graph::Phase::backward) return {.products = {{rows, experts, cols}}};
+    return {.products = {{rows, cols, experts}, {.m = experts, .n = cols, .k = rows, .sum = true}},
+            .kernels = 3};
+  }
+  // Backward multiplies by the gradient in the type of the recording.
+  std::int64_t workspace_bytes(graph::Phase phase) const override {
+    return phase == graph::Phase::backward ? rows * experts * std::int64_t{sizeof(double)} : 0;
+  }
+  void forward(graph::Exec& e) const override {
+    with_float(e.in(x).dtype, [&]<class T>() {
+      device::on(e.stream(), [&](auto& s) {
+        kernels::gemm(s, kernels::GemmArgs<T, Accum<T>>{.transpose_b = true,
+                                                        .m = rows,
+                                                        .n = experts,
+                                                        .k = cols,
+                                                        .a = e.in(x).ptr<T>(),
+                                                        .lda = cols,
+                                                        .b = e.in(weight).ptr<T>(),
+                                                        .ldb = cols,
+                                                        .c = e.out(logits).ptr<Accum<T>>(),
+                                                        .ldc = experts});
+      });
+    });
+  }
+  void backward(graph::Exec& e) const override {
+    with_float(e.in(x).dtype, [&]<class T>() {
+      device::on(e.stream(), [&](auto& s) {
+        T* const d = reinterpret_cast<T*>(e.workspace());
+        kernels::convert_rows(
+            s, kernels::ConvertRowsArgs<Accum<T>, T>{
+                   rows, experts, e.grad_out(logits).ptr<Accum<T>>(), experts, d, experts});
+        if (const graph::GradSlot dx = e.grad_in(x))
+          kernels::gemm(s, kernels::GemmArgs<T>{.m = rows,
+                                                .n = cols,
+                                                .k = experts,
+                                                .a = d,
+                                                .lda = experts,
+                                                .b = e.in(weight).ptr<T>(),
+                                                .ldb = cols,
+                                                .beta = Accum<T>(dx.accumulate),
+                                                .c = dx.tensor.ptr<T>(),
+                                                .ldc = cols});
+        if (const graph::GradSlot dw = e.grad_in(weight))
+          kernels::linear_gradients(
+              s, kernels::LinearGradientsArgs<T>{rows, cols, experts, 1, d, e.in(x).ptr<T>(),
+                                                 dw.tensor.ptr<Accum<T>>(), dw.accumulate});
+      });
+    });
+  }
+};
+
+// Ranks that share sequences add up the counts of choices.
+struct Route final : graph::StagedOp {
+  enum In { logits, mask };
+  enum Out { weights, statistics, counts, choice, place, slot, offsets, scores, lse };
+
+  kernels::RouterOptions options;
+  DType dtype;
+
+  std::string_view kind() const override { return "route"; }
+  graph::Saved saved() const override {
+    return {.inputs = {logits, mask}, .outputs = {weights, counts, choice, scores, lse}};
+  }
+  graph::Work work(graph::Phase phase) const override {
+    return {.kernels = phase == graph::Phase::backward ? 1 : 3};
+  }
+  std::vector<comm::CollectiveCall> exchanges(graph::Phase phase) const override {
+    if (options.rows.share.ranks == 1 || phase == graph::Phase::backward) return {};
+    return {{comm::Collective::all_reduce_sum, comm::Axis::context,
+             options.rows.sequences * options.experts * size_of(accum_type(dtype))}};
+  }
+  graph::Exchanged exchanged(graph::Phase, std::size_t, const graph::Exec& e) const override {
+    return {e.out(counts), e.out(counts)};
+  }
+  void stage(graph::Phase phase, std::size_t k, graph::Exec& e) const override {
+    if (k > 0) return;
+    with_float(dtype, [&]<class T>() {
+      device::on(e.stream(), [&](auto& s) {
+        phase == graph::Phase::backward ? backward_of<Accum<T>>(s, e) : forward_of<Accum<T>>(s, e);
+      });
+    });
+  }
+
+ private:
+  template <class T, class S>
+  void forward_of(S& s, graph::Exec& e) const {
+    kernels::route(s, kernels::RouteArgs<T>{.options = options,
+                                            .mask = e.in(mask).ptr<std::int32_t>(),
+                                            .logits = e.in(logits).ptr<T>(),
+                                            .scores = e.out(scores).ptr<T>(),
+                                            .lse = e.out(lse).ptr<T>(),
+                                            .weights = e.out(weights).ptr<T>(),
+                                            .choice = e.out(choice).ptr<std::int32_t>(),
+                                            .statistics = e.out(statistics).ptr<T>(),
+                                            .counts = e.out(counts).ptr<T>()});
+    kernels::sort_slots(
+        s, kernels::SortSlotsArgs{options.rows.tokens() * options.top_k, options.experts,
+                                  e.out(choice).ptr<std::int32_t>(),
+                                  e.out(place).ptr<std::int32_t>(), e.out(slot).ptr<std::int32_t>(),
+                                  e.out(offsets).ptr<std::int32_t>()});
+  }
+  template <class T, class S>
+  void backward_of(S& s, graph::Exec& e) const {
+    kernels::route_backward(
+        s, kernels::RouteBackwardArgs<T>{.options = options,
+                                         .mask = e.in(mask).ptr<std::int32_t>(),
+                                         .logits = e.in(logits).ptr<T>(),
+                                         .scores = e.out(scores).ptr<T>(),
+                                         .lse = e.out(lse).ptr<T>(),
+                                         .weights = e.out(weights).ptr<T>(),
+                                         .choice = e.out(choice).ptr<std::int32_t>(),
+                                         .dweights = e.grad_out(weights).ptr<T>(),
+                                         .dstatistics = e.grad_out(statistics).ptr<T>(),
+                                         .counts = e.out(counts).ptr<T>(),
+                                         .dlogits = e.grad_in(logits).tensor.ptr<T>()});
+  }
+};
+
+struct RouterTermOp final : graph::Op {
+  enum In { statistics, counts, before };
+  enum Out { sum };
+
+  kernels::RouterTerm term;
+  std::int64_t sequences, experts;
+  int objective;
+  bool makes_gradient;
+  DType dtype;
+
+  std::string_view kind() const override { return "router_term"; }
+  graph::Saved saved() const override { return {.inputs = {counts}, .outputs = {}}; }
+  bool makes_loss() const override { return makes_gradient; }
+  void forward(graph::Exec& e) const override {
+    with_float(dtype, [&]<class T>() {
+      using W = Accum<T>;
+      device::on(e.stream(), [&](auto& s) {
+        kernels::router_term(
+            s, kernels::RouterTermArgs<W>{term, sequences, experts, e.in(statistics).ptr<W>(),
+                                          e.in(counts).ptr<W>(), e.in(before).ptr<double>(),
+                                          e.out(sum).ptr<double>()});
+      });
+    });
+  }
+  void backward(graph::Exec& e) const override {
+    const graph::GradSlot d = e.grad_in(statistics);
+    if (!d) return;
+    const StepNumbers* const numbers = e.numbers();
+    const double* const scale =
+        numbers ? &numbers->gradient_scale[static_cast<std::size_t>(objective)] : nullptr;
+    with_float(dtype, [&]<class T>() {
+      using W = Accum<T>;
+      device::on(e.stream(), [&](auto& s) {
+        kernels::router_term_backward(
+            s, kernels::RouterTermBackwardArgs<W>{term, sequences, experts, e.in(counts).ptr<W>(),
+                                                  scale, d.tensor.ptr<W>(), d.accumulate});
+      });
+    });
+  }
+};
+
+struct SumRouting final : graph::Op {
+  enum In { statistics, counts, before };
+  enum Out { sums };
+
+  kernels::RouterOptions options;
+  DType dtype;
+
+  std::string_view kind() const override { return "sum_routing"; }
+  graph::Saved saved() const override { return {.inputs = {counts}, .outputs = {}}; }
+  graph::OperandSet passes_gradient() const override { return {before}; }
+  void forward(graph::Exec& e) const override {
+    with_float(dtype, [&]<class T>() {
+      using W = Accum<T>;
+      device::on(e.stream(), [&](auto& s) {
+        kernels::sum_routing(
+            s, kernels::SumRoutingArgs<W>{options.rows.sequences, options.experts, options.top_k,
+                                          e.in(statistics).ptr<W>(), e.in(counts).ptr<W>(),
+                                          options.rows.share.rank == 0, e.in(before).ptr<W>(),
+                                          e.out(sums).ptr<W>()});
+      });
+    });
+  }
+  void backward(graph::Exec& e) const override {
+    const graph::GradSlot d = e.grad_in(statistics), passed = e.grad_in(before);
+    with_float(dtype, [&]<class T>() {
+      using W = Accum<T>;
+      const W* const dsums = e.grad_out(sums).ptr<W>();
+      device::on(e.stream(), [&](auto& s) {
+        kernels::sum_routing_backward(
+            s, kernels::SumRoutingBackwardArgs<W>{options.rows.sequences, options.experts,
+                                                  options.top_k, e.in(counts).ptr<W>(), dsums,
+                                                  d.tensor.ptr<W>(), d.accumulate});
+        if (passed)
+          kernels::copy(s, kernels::CopyArgs<W>{2 * options.experts + 1, dsums,
+                                                passed.tensor.ptr<W>(), passed.accumulate});
+      });
+    });
+  }
+};
+
+struct BatchBalance final : graph::StagedOp {
+  enum In { sums };
+  enum Out { loss, totals };
+
+  std::int64_t experts;
+  comm::AxisSet axes;
+  int objective;
+  bool makes_gradient, is_shared;
+  DType dtype;
+
+  std::string_view kind() const override { return "batch_balance"; }
+  graph::Saved saved() const override { return {.inputs = {}, .outputs = {totals}}; }
+  bool makes_loss() const override { return makes_gradient; }
+  std::vector<comm::CollectiveCall> exchanges(graph::Phase phase) const override {
+    if (!is_shared || phase == graph::Phase::backward) return {};
+    return {
+        {comm::Collective::all_reduce_sum, axes, (2 * experts + 1) * size_of(accum_type(dtype))}};
+  }
+  graph::Exchanged exchanged(graph::Phase, std::size_t, const graph::Exec& e) const override {
+    return {e.out(totals), e.out(totals)};
+  }
+  void stage(graph::Phase phase, std::size_t k, graph::Exec& e) const override {
+    with_float(dtype, [&]<class T>() {
+      device::on(e.stream(), [&](auto& s) {
+        if (phase == graph::Phase::backward) return backward_of<Accum<T>>(s, e);
+        if (k == 0) take_sums<Accum<T>>(s, e);
+        if (k == 1 || !is_shared) make_loss<Accum<T>>(s, e);
+      });
+    });
+  }
+
+ private:
+  template <class T, class S>
+  void take_sums(S& s, graph::Exec& e) const {
+    kernels::copy(
+        s, kernels::CopyArgs<T>{2 * experts + 1, e.in(sums).ptr<T>(), e.out(totals).ptr<T>()});
+  }
+  template <class T, class S>
+  void make_loss(S& s, graph::Exec& e) const {
+    kernels::batch_balance(
+        s, kernels::BatchBalanceArgs<T>{experts, e.in(sums).ptr<T>(), e.out(totals).ptr<T>(),
+                                        e.out(loss).ptr<double>()});
+  }
+  template <class T, class S>
+  void backward_of(S& s, graph::Exec& e) const {
+    const StepNumbers* const numbers = e.numbers();
+    kernels::batch_balance_backward(
+        s, kernels::BatchBalanceBackwardArgs<T>{
+               experts, e.out(totals).ptr<T>(),
+               numbers ? &numbers->gradient_scale[static_cast<std::size_t>(objective)] : nullptr,
+               e.grad_in(sums).tensor.ptr<T>()});
+  }
+};
+
+}  // namespace
+
+graph::Value router_logits(graph::Recorder& r, graph::Value x, graph::Value weight) {
+  auto op = std::make_unique<RouterLogits>();
+  op->rows = r.info(x).shape[0];
+  op->cols = r.info(x).shape[1];
+  op->experts = r.info(weight).shape[0];
+  const Shape shape{op->rows, op->experts};
+  return r.apply(std::move(op), {x, weight}, {{shape, accum_type(r.dtype())}});
+}
+
+Routing route(graph::Recorder& r, graph::Value logits, graph::Value mask,
+              const kernels::RouterOptions& o) {
+  const std::int64_t tokens = o.rows.tokens(), slots = tokens * o.top_k;
+  TFM_CHECK(r.info(logits).shape[0] == tokens && r.info(logits).shape[1] == o.experts,
+            "logits of experts are " + r.info(logits).shape.str());
+  auto op = std::make_unique<Route>();
+  op->options = o;
+  op->dtype = r.dtype();
+  const DType t = accum_type(r.dtype());
+  const graph::OutputSpec weights{{tokens, o.top_k}, t},
+      statistics{{o.rows.sequences, o.experts + 1}, t},
+      counts{{o.rows.sequences, o.experts}, t, false}, choice{{tokens, o.top_k}, DType::i32, false},
+      by_slot{{slots}, DType::i32, false}, offsets{{o.experts + 1}, DType::i32, false},
+      scores{{tokens, o.experts}, t, false}, lse{{tokens}, t, false};
+  const graph::Value first =
+      r.apply(std::move(op), {logits, mask},
+              {weights, statistics, counts, choice, by_slot, by_slot, offsets, scores, lse});
+  const auto output = [&](Route::Out which) { return graph::Value{first.id + which}; };
+  return {output(Route::weights), output(Route::statistics), output(Route::counts),
+          output(Route::choice),  output(Route::place),      output(Route::slot),
+          output(Route::offsets)};
+}
+
+graph::Value router_term(graph::Recorder& r, kernels::RouterTerm term, const Routing& routing,
+                         const kernels::RouterOptions& options, graph::Value before, int objective,
+                         bool makes_gradient) {
+  auto op = std::make_unique<RouterTermOp>();
+  op->term = term;
+  op->sequences = options.rows.sequences;
+  op->experts = options.experts;
+  op->objective = objective;
+  op->makes_gradient = makes_gradient;
+  op->dtype = r.dtype();
+  return r.apply(std::move(op), {routing.statistics, routing.counts, before},
+                 {{{1}, DType::f64, false}});
+}
+
+graph::Value sum_routing(graph::Recorder& r, const Routing& routing,
+                         const kernels::RouterOptions& options, graph::Value before) {
+  auto op = std::make_unique<SumRouting>();
+  op->options = options;
+  op->dtype = r.dtype();
+  const Shape shape{2 * options.experts + 1};
+  return r.apply(std::move(op), {routing.statistics, routing.counts, before},
+                 {{shape, accum_type(r.dtype())}});
+}
+
+graph::Value batch_balance(graph::Recorder& r, graph::Value sums, comm::AxisSet axes, int objective,
+                           bool makes_gradient) {
+  auto op = std::make_unique<BatchBalance>();
+  op->experts = r.info(sums).shape[0] / 2;
+  op->axes = axes;
+  op->is_shared = !axes.empty();
+  op->objective = objective;
+  op->makes_gradient = makes_gradient;
+  op->dtype = r.dtype();
+  return r.apply(std::move(op), {sums},
+                 {{{1}, DType::f64, false}, {r.info(sums).shape, accum_type(r.dtype()), false}});
+}
+
+}  // namespace tfm::ops

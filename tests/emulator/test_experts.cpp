@@ -1,0 +1,172 @@
+// Routers and experts on the emulator.
+#include "kernel_runs.h"
+#include "kernels/experts.h"
+
+namespace tfm::test {
+namespace {
+
+template <class T>
+class DeviceExperts : public testing::Test {};
+TYPED_TEST_SUITE(DeviceExperts, Floats);
+
+template <class D>
+using Integers = typename D::template Array<std::int32_t>;
+
+struct RouterCase {
+  kernels::RouterOptions options;
+  bool padded;
+
+  template <class D, class T>
+  Results run() const {
+    const std::int64_t n = options.rows.tokens(), experts = options.experts,
+                       b = options.rows.sequences, all = b * options.rows.sequence_length;
+    Values real(static_cast<std::size_t>(all));
+    for (std::int64_t i = 0; i < all; ++i) real[i] = padded && i % 5 > 2 ? -1 : 0;
+    Integers<D> mask("mask", real), choice("choice", n * options.top_k);
+    typename D::template Array<T> logits("logits", random_values(n * experts, 1, 4)),
+        scores("scores", n * experts), lse("lse", n), weights("weights", n * options.top_k),
+        statistics("statistics", b * (experts + 1)), counts("counts", b * experts),
+        dweights("dweights", random_values(n * options.top_k, 2)),
+        dstatistics("dstatistics", b * (experts + 1)), dx("dx", n * experts);
+    dstatistics.assign(random_values(b * (experts + 1), 3));
+    typename D::template Array<double> balance("balance", 1), z("z", 1);
+    const std::int32_t* given = padded ? static_cast<std::int32_t*>(mask) : nullptr;
+    auto& s = D::stream();
+    kernels::route(s, kernels::RouteArgs<T>{options, given, logits, scores, lse, weights, choice,
+                                            statistics, counts});
+    kernels::router_term(s, kernels::RouterTermArgs<T>{kernels::RouterTerm::balance, b, experts,
+                                                       statistics, counts, nullptr, balance});
+    kernels::router_term(s, kernels::RouterTermArgs<T>{kernels::RouterTerm::z, b, experts,
+                                                       statistics, counts, balance, z});
+    for (const bool accumulate : {false, true})
+      kernels::router_term_backward(
+          s, kernels::RouterTermBackwardArgs<T>{kernels::RouterTerm::balance, b, experts, counts,
+                                                nullptr, dstatistics, accumulate});
+    kernels::route_backward(
+        s, kernels::RouteBackwardArgs<T>{options, given, logits, scores, lse, weights, choice,
+                                         dweights, dstatistics, counts, dx});
+    const double unit = sizeof(T) == 4 ? 2e-6 : 1e-13;
+    return {{"choice", choice.values(), 0},
+            {"weights", weights.values(), unit},
+            {"statistics", statistics.values(), 40 * unit},
+            {"counts", counts.values(), 0},
+            {"balance", balance.values(), 40 * unit},
+            {"z", z.values(), 400 * unit},
+            {"dlogits", dx.values(), 40 * unit}};
+  }
+};
+
+TYPED_TEST(DeviceExperts, RouteAsTheCpus) {
+  if constexpr (sizeof(TypeParam) >= 4)
+    for (const RouterCase& c : {RouterCase{{4, 2, false, true, 1, {3, 5}}, false},
+                                {{37, 5, true, false, 2.5, {2, 40}}, true},
+                                {{8, 1, false, false, 1, {2, 24, {2, 1}}}, true}})
+      expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
+
+struct SlotsCase {
+  std::int64_t tokens, top_k, experts, width, hidden;
+  int skip;  // every so manieth slot has no expert; 0: none
+  bool bias, accumulate;
+
+  template <class D, class T>
+  Results run() const {
+    using W = Accum<T>;
+    const std::int64_t rows = tokens * top_k;
+    Values chosen(static_cast<std::size_t>(rows));
+    for (std::int64_t s = 0; s < rows; ++s)
+      chosen[s] = skip && s % skip == 0 ? -1 : static_cast<double>(s * s % 7 % experts);
+    Integers<D> choice("choice", chosen), place("place", rows), slot("slot", rows),
+        offsets("offsets", experts + 1);
+    const auto array = [](const char* name, std::int64_t n, std::uint32_t stream) {
+      return typename D::template Array<T>(name, rounded<T>(random_values(n, stream)));
+    };
+    auto x = array("x", tokens * width, 1), w = array("w", experts * hidden * width, 2),
+         b = array("b", experts * hidden, 3), h = array("h", rows * hidden, 4),
+         out_bias = array("out_bias", experts * width, 8);
+    typename D::template Array<T> dh("dh", rows * hidden), dy("dy", rows * width),
+        y("y", tokens * width);
+    dh.assign(rounded<T>(random_values(rows * hidden, 5)));
+    dy.assign(rounded<T>(random_values(rows * width, 6)));
+    y.assign(rounded<T>(random_values(tokens * width, 7)));
+    typename D::template Array<T> routed("routed", rows * width), up("up", rows * hidden),
+        back("back", rows * width);
+    typename D::template Array<W> weights("weights", random_values(rows, 9)),
+        dweights("dweights", rows), dw("dw", experts * hidden * width), db("db", experts * hidden);
+    dweights.assign(Values(static_cast<std::size_t>(rows), 0));
+    dw.assign(random_values(experts * hidden * width, 10));
+    db.assign(random_values(experts * hidden, 11));
+    auto& s = D::stream();
+    kernels::sort_slots(s, {rows, experts, choice, place, slot, offsets});
+    kernels::gather_slots(s, kernels::GatherSlotsArgs<T>{rows, width, top_k, slot, x, routed});
+    kernels::grouped_gemm(
+        s, kernels::GroupedGemmArgs<T>{rows, experts, hidden, width, true, offsets, routed, w,
+                                       bias ? static_cast<T*>(b) : nullptr, up});
+    kernels::grouped_gemm(s, kernels::GroupedGemmArgs<T>{rows, experts, width, hidden, false,
+                                                         offsets, up, w, nullptr, back});
+    kernels::combine_slots(s, kernels::CombineSlotsArgs<T>{
+                                  tokens, width, top_k, place,
+                                  bias ? static_cast<W*>(weights) : nullptr, back, y, accumulate});
+    kernels::grouped_gradients(
+        s, kernels::GroupedGradientsArgs<T>{rows, experts, hidden, width, offsets, dh, routed, dw,
+                                            db, accumulate, accumulate});
+    kernels::weigh_slots(s, kernels::WeighSlotsArgs<T>{
+                                rows, hidden, width, slot, weights, h, dh, dy,
+                                bias ? static_cast<T*>(out_bias) : nullptr, choice, dweights});
+    const auto wide = static_cast<double>(width), deep = static_cast<double>(hidden),
+               many = static_cast<double>(rows);
+    return {{"place", place.values(), 0},
+            {"slot", slot.values(), 0},
+            {"offsets", offsets.values(), 0},
+            {"routed", routed.values(), 0},
+            {"up", up.values(), rounding<T>(wide)},
+            {"back", back.values(), rounding<T>(2 * deep * wide)},
+            {"y", y.values(), rounding<T>(4 * deep * wide)},
+            {"dw", dw.values(), rounding<W>(4 * many)},
+            {"db", db.values(), rounding<W>(4 * many)},
+            {"dh", dh.values(), rounding<T>(2)},
+            {"dy", dy.values(), rounding<T>(2)},
+            {"dweights", dweights.values(), rounding<W>(4 * (wide + deep))}};
+  }
+};
+
+TYPED_TEST(DeviceExperts, RowsAsTheCpus) {
+  for (const SlotsCase& c : {SlotsCase{7, 2, 3, 13, 5, 0, false, false},
+                             {40, 2, 4, 24, 70, 3, true, true},
+                             {2, 3, 9, 8, 16, 1, true, false},
+                             {150, 1, 2, 66, 8, 0, false, true}})
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
+TYPED_TEST(DeviceExperts, DISABLED_RowsAtRealShapes) {
+  const SlotsCase c{2048, 2, 8, 512, 704, 17, true, true};
+  expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
+
+struct GateCase {
+  std::int64_t rows, cols;
+
+  template <class D, class T>
+  Results run() const {
+    const auto array = [&](const char* name, std::uint32_t stream) {
+      return typename D::template Array<T>(name, rounded<T>(random_values(rows * cols, stream)));
+    };
+    auto x = array("x", 1), residual = array("residual", 2), dy = array("dy", 3);
+    typename D::template Array<T> y("y", rows * cols), dx("dx", rows * cols);
+    typename D::template Array<Accum<T>> gate("gate", random_values(rows, 4, 3)),
+        dgate("dgate", rows);
+    auto& s = D::stream();
+    kernels::gated_add(s, kernels::GatedAddArgs<T>{rows, cols, gate, x, residual, y});
+    kernels::gated_add_backward(
+        s, kernels::GatedAddBackwardArgs<T>{rows, cols, gate, x, dy, dx, dgate});
+    return {{"y", y.values(), rounding<T>(2)},
+            {"dx", dx.values(), rounding<T>(1)},
+            {"dgate", dgate.values(), rounding<Accum<T>>(static_cast<double>(cols))}};
+  }
+};
+TYPED_TEST(DeviceExperts, GatesAsTheCpus) {
+  for (const GateCase& c : {GateCase{5, 24}, {19, 1}, {3, 2100}})
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
+
+}  // namespace
+}  // namespace tfm::test

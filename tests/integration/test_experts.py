@@ -1,0 +1,160 @@
+"""Layers with experts: every layout has the losses of one rank, the plan is what the run uses, a run goes on after a resume, generation
+continues what training sees, exports are read again, verification passes.
+
+usage: test_experts.py BIN
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+MPIRUN = pathlib.Path(__file__).resolve().parents[1] / "mpirun.sh"
+RUN = """
+model: {{vocab_size: 260, d_model: 32, n_heads: 4, d_ff: 48, dropout: 0.1, {model}}}
+train: {{steps: 20, global_batch_size: 8, seq_len: 16}}
+optimizer: {{lr: 1.0e-3}}
+data: {{train: {data}}}
+checkpoint: {{dir: ck}}
+metrics: {{jsonl: run/metrics.jsonl}}
+"""
+TEXT = "{type: text, path: text.txt}"
+MODELS = {
+    "decoder": ("family: decoder, n_layers: 4, position: rope, norm: rmsnorm, activation: swiglu, bias: false, "
+                "experts: {count: 4, top_k: 2, d_ff: 24, z_loss: 1.0e-3}", TEXT),
+    "shared": ("family: decoder, n_layers: 4, activation: swiglu, bias: false, experts: {count: 8, top_k: 4, d_ff: 8, router: sigmoid, "
+               "scale: 2.5, shared: 1, shared_gate: true, first_dense: 1, balance: {coefficient: 0.1}}", TEXT),
+    "encoder": ("family: encoder, n_layers: 4, experts: {count: 3, top_k: 1, normalize: false, every: 2, shared: 1}",
+                "{type: mlm, path: text.txt}"),
+    "encoder_decoder": ("family: encoder_decoder, n_layers: 2, position: relative, activation: relu, experts: {count: 4, top_k: 1, "
+                        "normalize: false, every: 2}", "{type: pairs, source: a.txt, target: b.txt}"),
+}
+LAYOUTS = [(1, ["recompute=full", "train.micro_batch_size=2"]), (2, ["parallel.tensor=2"]),
+           (2, ["parallel.tensor=2", "parallel.sequence=true", "recompute=selective"]), (2, ["parallel.context=2"]),
+           (2, ["parallel.context=2", "parallel.context_exchange=ring", "recompute=full"]), (2, ["parallel.zero=2", "train.micro_batch_size=2"]),
+           (4, ["parallel.pipeline=2", "parallel.tensor=2", "train.micro_batch_size=2"]), (4, ["parallel.tensor=2", "parallel.zero=3"]),
+           (4, ["parallel.pipeline=2", "parallel.zero=1", "train.micro_batch_size=1"]), (4, ["parallel.context=2", "parallel.zero=3"])]
+
+
+def run(folder, program, *args, ranks=1, code=0):
+    command = [*([MPIRUN, str(ranks)] if ranks > 1 else []), BIN / program, *args]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def events_of(folder, kind):
+    lines = (folder / "run/metrics.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def prepared(root, name, model):
+    folder = root / name
+    folder.mkdir()
+    lines = [f"line {i}: the {['quick', 'brown', 'lazy'][i % 3]} fox {i * i % 97}" for i in range(300)]
+    (folder / "text.txt").write_text("\n".join(lines))
+    (folder / "a.txt").write_text("".join(line[:i % 9 + 4] + "\n" for i, line in enumerate(lines)))
+    (folder / "b.txt").write_text("".join(line[:i % 7 + 5] + "\n" for i, line in enumerate(reversed(lines))))
+    text, data = MODELS[model]
+    (folder / "run.yaml").write_text(RUN.format(model=text, data=data))
+    return folder
+
+
+def check_layouts(root):
+    for model in MODELS:
+        expected = None
+        for k, (ranks, layout) in enumerate([(1, []), *LAYOUTS]):
+            folder = prepared(root, f"{model}{k}", model)
+            run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
+            steps = events_of(folder, "step")
+            terms = [name for name in steps[0] if name.startswith("loss_") and name != "loss_scale"]
+            assert "loss_balance" in terms and 0.9 < steps[0]["loss_balance"] < 4, steps[0]
+            found = [step[name] for step in steps for name in ("loss", "grad_norm", *terms)]
+            expected = expected or found
+            worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
+            assert worst <= 2e-5, (model, layout, worst)
+            end = events_of(folder, "end")[0]
+            assert end["arena_high_water_bytes"] == events_of(folder, "start")[0]["planned_bytes"], (model, layout, end)
+
+
+def check_resume(root):
+    """At another layout, from the middle."""
+    folder = prepared(root, "resumed", "shared")
+    run(folder, "tfm-train", "run.yaml", "checkpoint.every=8", "checkpoint.keep=9")
+    whole = events_of(folder, "step")
+    middle = next((folder / "ck").glob("*0008*"))
+    (folder / "run/metrics.jsonl").unlink()
+    run(folder, "tfm-train", "run.yaml", "checkpoint.dir=other", f"checkpoint.resume={middle}", "parallel.tensor=2", "parallel.zero=1", ranks=4)
+    again = {step["step"]: step["loss"] for step in events_of(folder, "step")}
+    assert list(again) == list(range(9, 21)), again
+    assert all(abs(step["loss"] - again[step["step"]]) <= 2e-5 * step["loss"] for step in whole[8:]), (whole, again)
+
+
+def check_generation(root):
+    for model in ("decoder", "shared"):
+        folder = root / f"{model}0"
+        said = [run(folder, "tfm-generate", "ck", "--prompt", "line 7", "--max-tokens", "12", "--temperature", "0", *layout, ranks=ranks)
+                for ranks, layout in ((1, []), (2, ["parallel.tensor=2"]))]
+        assert said[0] == said[1], said
+
+
+def check_export(root):
+    """As a Mixtral, which is read again, also with the tensors of all experts of a layer in one."""
+    folder = root / "decoder0"
+    run(folder, "tfm-convert", "export", "ck", "hf")
+    assert json.loads((folder / "hf/config.json").read_text())["model_type"] == "mixtral"
+    stack_experts(folder / "hf", folder / "stacked")
+    losses = []
+    for model in ("ck", "hf", "stacked"):
+        run(folder, "tfm-eval", model, "--text", "text.txt", "--json", "eval.json", *(["data.tokenizer=bytes"] if model != "ck" else []))
+        losses.append(json.loads((folder / "eval.json").read_text())["loss"])
+    assert abs(losses[0] - losses[1]) < 1e-9 and losses[1] == losses[2], losses
+
+
+def stack_experts(source, target):
+    shutil.copytree(source, target)
+    data = (source / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    tensors, stacks = {}, {}
+    for name, info in header.items():
+        raw = data[8 + size + info["data_offsets"][0]:8 + size + info["data_offsets"][1]]
+        if found := re.match(r"(.*\.experts\.)(\d+)\.w(\d)\.weight", name):
+            stacks.setdefault((found[1], found[3] == "2"), {})[int(found[2]), found[3]] = (info["shape"], raw)
+        else:
+            tensors[name] = (info["shape"], raw)
+    for (name, down), parts in stacks.items():
+        keys = sorted(parts)  # of each expert w1, then w3
+        rows, cols = parts[keys[0]][0]
+        experts = len({e for e, _ in keys})
+        shape = [experts, rows, cols] if down else [experts, 2 * rows, cols]
+        tensors[name + ("down_proj" if down else "gate_up_proj")] = (shape, b"".join(parts[k][1] for k in keys))
+    header, body = {}, b""
+    for name, (shape, raw) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(raw)]}
+        body += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (target / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def check_verification(root):
+    for model in ("decoder", "shared", "encoder"):
+        for ranks, layout in ((2, ["parallel.tensor=2"]), (2, ["parallel.pipeline=2"]), (2, ["parallel.context=2", "parallel.zero=1"])):
+            assert "equal to the single-rank run" in run(root / f"{model}0", "tfm-verify", "run.yaml", *layout, ranks=ranks)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as root:
+        for check in (check_layouts, check_resume, check_generation, check_export, check_verification):
+            check(pathlib.Path(root))
+            print(f"{check.__name__}: ok", flush=True)
+
+
+main()

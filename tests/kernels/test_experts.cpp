@@ -1,0 +1,137 @@
+// Routing, grouped products and their gradients against plain loops.
+#include "kernels/experts.h"
+#include "support/kernel_case.h"
+
+namespace tfm::test {
+namespace {
+
+template <class T>
+class ExpertRows : public testing::Test {
+ public:
+  // Choices of slots: those of the first case go everywhere, others leave experts without rows.
+  static std::vector<std::vector<std::int32_t>> choices() {
+    return {{2, 0, 1, 2, 3, 0, 0, 1, 2, 3, 1, 0},
+            {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+            {-1, -1, 3, 0, -1, -1, 3, 0, 0, 3, -1, -1},
+            {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}};
+  }
+  static constexpr std::int64_t kExperts = 4, kSlots = 12, kTopK = 2;
+
+  struct Sorted {
+    std::vector<std::int32_t> place = std::vector<std::int32_t>(kSlots, 99), slot = place,
+                              offsets = std::vector<std::int32_t>(kExperts + 1, 99);
+    explicit Sorted(const std::vector<std::int32_t>& choice) {
+      cpu::Stream s{1};
+      kernels::sort_slots(
+          s, {kSlots, kExperts, choice.data(), place.data(), slot.data(), offsets.data()});
+    }
+    std::int64_t expert_of(std::int64_t row) const {
+      for (std::int64_t e = 0; e < kExperts; ++e)
+        if (row < offsets[e + 1]) return e;
+      return -1;
+    }
+  };
+};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(ExpertRows, Types);
+
+TYPED_TEST(ExpertRows, SlotsAreSortedByExpertInTheirOrder) {
+  for (const auto& choice : this->choices()) {
+    const typename TestFixture::Sorted sorted(choice);
+    std::int32_t row = 0;
+    for (std::int32_t e = 0; e < this->kExperts; ++e) {
+      EXPECT_EQ(sorted.offsets[e], row);
+      for (std::int32_t s = 0; s < this->kSlots; ++s)
+        if (choice[s] == e) {
+          EXPECT_EQ(sorted.place[s], row);
+          EXPECT_EQ(sorted.slot[row++], s);
+        }
+    }
+    EXPECT_EQ(sorted.offsets[this->kExperts], row);
+    for (; row < this->kSlots; ++row) EXPECT_EQ(sorted.slot[row], -1);
+    for (std::int32_t s = 0; s < this->kSlots; ++s)
+      if (choice[s] < 0) {
+        EXPECT_EQ(sorted.place[s], -1);
+      }
+  }
+}
+
+TYPED_TEST(ExpertRows, TiesGoToTheLowerIndexAndPaddingDoesNotCount) {
+  using T = TypeParam;
+  const Values logits{1, 3, 3, 2, 0, 0, 0, 0, -1, 5, 5, 5};
+  const std::vector<std::int32_t> mask{0, 7, -1};
+  for (const bool sigmoid : {false, true}) {
+    Guarded<T> x(logits), scores(12), lse(3), weights(6), statistics(5), counts(4);
+    std::vector<std::int32_t> choice(6);
+    cpu::Stream s{1};
+    kernels::route(s, kernels::RouteArgs<T>{{4, 2, sigmoid, true, 1, {1, 3}},
+                                            mask.data(),
+                                            x,
+                                            scores,
+                                            lse,
+                                            weights,
+                                            choice.data(),
+                                            statistics,
+                                            counts});
+    EXPECT_EQ(choice, (std::vector<std::int32_t>{1, 2, 0, 1, 1, 2}));
+    expect_close(weights.values(), {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}, tolerance<T>(1), "weights");
+    expect_close(counts.values(), {1, 2, 1, 0}, 0, "counts");
+    const Values p = scores.values();
+    Values mean(5);
+    for (std::int64_t n = 0; n < 2; ++n) {
+      double sum = 0;
+      for (std::int64_t e = 0; e < 4; ++e) sum += p[n * 4 + e];
+      for (std::int64_t e = 0; e < 4; ++e) mean[e] += p[n * 4 + e] / sum / 2;
+      mean[4] += lse.values()[n] * lse.values()[n] / 2;
+    }
+    expect_close(statistics.values(), mean, tolerance<T>(4), "statistics");
+  }
+}
+
+TYPED_TEST(ExpertRows, ProductsOfEachExpertsRows) {
+  using T = TypeParam;
+  constexpr std::int64_t n = 70, k = 33, all = TestFixture::kSlots, experts = TestFixture::kExperts;
+  const Values a = random_values(all * k, 1), w = random_values(experts * n * k, 2),
+               bias = random_values(experts * n, 3), dy = random_values(all * n, 4),
+               before = random_values(experts * n * k, 5),
+               db_before = random_values(experts * n, 6);
+  for (const auto& choice : this->choices()) {
+    const typename TestFixture::Sorted sorted(choice);
+    Values y(all * n), back(all * k), dw(experts * n * k), db(experts * n);
+    for (std::int64_t r = 0; r < all; ++r)
+      if (const std::int64_t e = sorted.expert_of(r); e >= 0)
+        for (std::int64_t j = 0; j < n; ++j) {
+          y[r * n + j] = bias[e * n + j];
+          db[e * n + j] += dy[r * n + j];
+          for (std::int64_t i = 0; i < k; ++i) {
+            y[r * n + j] += a[r * k + i] * w[(e * n + j) * k + i];
+            back[r * k + i] += dy[r * n + j] * w[(e * n + j) * k + i];
+            dw[(e * n + j) * k + i] += dy[r * n + j] * a[r * k + i];
+          }
+        }
+    for (const int threads : {1, 3}) {
+      cpu::Stream s{threads};
+      Guarded<T> ga(a), gw(w), gbias(bias), gy(all * n), gdy(dy), gback(all * k),
+          fresh(experts * n * k), added(before), db_fresh(experts * n), db_added(db_before);
+      const std::int32_t* first = sorted.offsets.data();
+      kernels::grouped_gemm(
+          s, kernels::GroupedGemmArgs<T>{all, experts, n, k, true, first, ga, gw, gbias, gy});
+      kernels::grouped_gemm(s, kernels::GroupedGemmArgs<T>{all, experts, k, n, false, first, gdy,
+                                                           gw, nullptr, gback});
+      for (const bool accumulate : {false, true})
+        kernels::grouped_gradients(
+            s, kernels::GroupedGradientsArgs<T>{
+                   all, experts, n, k, first, gdy, ga, accumulate ? added : fresh,
+                   accumulate ? db_added : db_fresh, accumulate, accumulate});
+      expect_close(gy.values(), y, tolerance<T>(20), "y");
+      expect_close(gback.values(), back, tolerance<T>(40), "dx");
+      expect_close(fresh.values(), dw, tolerance<T>(12), "dw");
+      expect_close(added.values(), plus(before, dw), tolerance<T>(12), "added dw");
+      expect_close(db_fresh.values(), db, tolerance<T>(12), "db");
+      expect_close(db_added.values(), plus(db_before, db), tolerance<T>(12), "added db");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tfm::test
