@@ -146,6 +146,13 @@ int run(int argc, char** argv) {
   if (as_run) launch::choose_device(launch, config);
   launch.check_same(config);
   launch::choose(launch, config);
+  if (as_run && config.precision != config::Precision::fp32 &&
+      config.model.layers_with_experts() > 0)
+    throw Error(ExitCode::usage,
+                "--as-run compares with exact numbers, by which a token may go to other experts "
+                "than by those of " +
+                    config::word(config.precision) +
+                    "; expected precision fp32, or no --as-run, in a model with experts");
   use_one_length(config);
   if (!as_run && !args.has("--full")) config = verify::shrink(config);
   const comm::Mesh mesh = launch.mesh(config::layout_of(config));

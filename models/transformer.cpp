@@ -16,8 +16,9 @@ Transformer::Transformer(const config::Config& config, const comm::Mesh& mesh)
                config.model.init_std,
                config.parallel.context_exchange == config::ContextExchange::ring},
       stages_(config, mesh),
-      tokens_{mesh.layout.group_of(nn::kTokenAxes), mesh.layout.size(nn::kTokenAxes),
-              mesh.place(nn::kTokenAxes)} {}
+      token_axes_(mesh.layout.size(nn::kTokenAxes) > 1 ? mesh.layout.group_of(nn::kTokenAxes)
+                                                       : comm::AxisSet{}),
+      first_of_tokens_(mesh.place(nn::kTokenAxes) == 0) {}
 
 nn::Recording Transformer::record_loss(const nn::BatchShape& shape, DType dtype,
                                        bool training) const {
@@ -52,8 +53,7 @@ void Transformer::add_router_terms(nn::Recording& rec) const {
   const auto layers = static_cast<double>(config_.model.layers_with_experts());
   nn::RouterTerms& terms = rec.router_terms;
   if (terms.over_batch && terms.layers > 0)
-    terms.balance.sum = ops::batch_balance(*rec.tape, terms.balance.sum,
-                                           tokens_.ranks > 1 ? tokens_.axes : comm::AxisSet{},
+    terms.balance.sum = ops::batch_balance(*rec.tape, terms.balance.sum, token_axes_,
                                            terms.balance.objective, context_.shard == 0);
   const auto add = [&](const char* name, const nn::RouterTerms::Term& term, double coefficient) {
     if (term.objective < 0) return;
@@ -65,7 +65,7 @@ void Transformer::add_router_terms(nn::Recording& rec) const {
                              .weight = of_batch ? coefficient : coefficient * layers,
                              .value = here ? term.sum : graph::Value{}};
     if (of_batch)
-      made.per_batch = here && tokens_.place == 0;
+      made.per_batch = here && first_of_tokens_;
     else
       made.per_sequence = here && rec.shape.share.rank == 0 ? terms.layers : 0;
     rec.losses.push_back(made);

@@ -39,11 +39,10 @@ class Transformer : public nn::Model {
   nn::ParameterSet parameters_;
   nn::Context context_;
   Stages stages_;
-  // The ranks that have other tokens than this one.
-  struct {
-    comm::AxisSet axes;
-    int ranks, place;
-  } tokens_;
+  // The axes of the ranks that have other tokens, empty if there are none; whether this one is the
+  // first of them.
+  comm::AxisSet token_axes_;
+  bool first_of_tokens_;
   std::vector<std::unique_ptr<Head>> heads_;
   const Head* lm_ = nullptr;  // of these
 };

@@ -21,12 +21,11 @@ struct ExpertNames {
   Table::ExpertNames networks;
 };
 void tensors(Table& table, const config::ModelConfig& m, const ExpertNames& names);
-// What all architectures with experts read and write of them. Error(input) for what is not
-// supported.
+// What all architectures with experts read and write of them.
 void read_experts(config::ModelConfig& m, const io::JsonNode& c, const char* count,
                   std::int64_t default_count, std::int64_t default_top_k);
 void write_experts(Json& j, const config::ModelConfig& m, const char* count);
-// Of architectures with experts.
+// What all architectures with experts need of them.
 Needs some_experts(const config::ModelConfig& m);
 // An architecture whose heads, tensors and buffers are Llama's.
 Architecture architecture(const char* name, decltype(Architecture::class_name) class_name,

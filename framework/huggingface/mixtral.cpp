@@ -9,6 +9,8 @@ config::ModelConfig read(const io::JsonNode& c) {
   config::ModelConfig m = llama_like::read(c, {32000, 8, 14336, 131072});
   if (!has_member(c, "rope_theta") && !has_member(c, "rope_parameters")) m.rope.theta = 1e6;
   if (!has_member(c, "rms_norm_eps")) m.norm_eps = 1e-5;
+  if (const char* noise = "router_jitter_noise"; real(c, noise, 0) != 0)
+    c.at(noise).fail("noise of routers is not supported; expected 0");
   llama_like::read_experts(m, c, "num_local_experts", 8, 2);
   m.experts.d_ff = m.d_ff;
   return m;

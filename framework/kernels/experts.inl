@@ -56,7 +56,7 @@ constexpr bool counts_at(const Args& a, std::int64_t sequence, std::int64_t posi
   return !a.mask || a.mask[sequence * a.options.rows.sequence_length + position] >= 0;
 }
 
-// Of token n in sequence b; `counted`: by statistics.
+// Gradients of the logits of token n in sequence b; `counted`: by statistics.
 template <class T>
 constexpr void route_row_backward(const RouteBackwardArgs<T>& a, std::int64_t n, std::int64_t b,
                                   bool counted) {
@@ -64,7 +64,7 @@ constexpr void route_row_backward(const RouteBackwardArgs<T>& a, std::int64_t n,
   const T* const scores = a.scores + n * o.experts;
   T* const dx = a.dlogits + n * o.experts;
   const T* const of = counted && a.dstatistics ? a.dstatistics + b * (o.experts + 1) : nullptr;
-  // Of the probabilities that statistics count, which are scores divided by their sum.
+  // Statistics count probabilities, which are scores divided by their sum.
   T tokens = 0, mean = 0;
   const T sum = score_sum(o, scores);
   for (std::int64_t e = 0; of && e < o.experts; ++e)
@@ -72,7 +72,7 @@ constexpr void route_row_backward(const RouteBackwardArgs<T>& a, std::int64_t n,
   for (std::int64_t e = 0; of && o.sigmoid && e < o.experts; ++e)
     mean += scores[e] / sum * of[e] / tokens;
   for (std::int64_t e = 0; e < o.experts; ++e) dx[e] = of ? (of[e] / tokens - mean) / sum : T{0};
-  // Of the weights.
+  // Weights add theirs.
   const std::int32_t* const choice = a.choice + n * o.top_k;
   const T *const weights = a.weights + n * o.top_k, *const dweights = a.dweights + n * o.top_k;
   T total = 0, inner = 0;

@@ -22,8 +22,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = sorted((ROOT / "tests/fixtures/huggingface").iterdir())
 DIVIDES = {"gpt2": ("n_head", "n_inner"), "llama": ("num_key_value_heads", "intermediate_size"), "bert": ("num_attention_heads", "intermediate_size"),
            "t5": ("num_heads", "d_ff"), "bart": ("encoder_attention_heads", "encoder_ffn_dim"), "marian": ("encoder_attention_heads", "encoder_ffn_dim"),
-           **dict.fromkeys(("mistral", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")), "roberta": ("num_attention_heads", "intermediate_size"),
-           "mixtral": ("num_key_value_heads", "intermediate_size"),
+           **dict.fromkeys(("mistral", "mixtral", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")),
+           "roberta": ("num_attention_heads", "intermediate_size"),
            "qwen2_moe": ("num_key_value_heads", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"),
            "qwen3_moe": ("num_key_value_heads", "intermediate_size", "moe_intermediate_size")}
 

@@ -116,6 +116,24 @@ def check_export(root):
     assert abs(losses[0] - losses[1]) < 1e-9 and losses[1] == losses[2], losses
 
 
+def check_refusals(root):
+    folder = root / "decoder0"
+    config = json.loads((folder / "hf/config.json").read_text())
+    for name, value, said in (("sliding_window", 8, "sliding windows"), ("router_jitter_noise", 0.1, "noise of routers")):
+        (folder / "hf/config.json").write_text(json.dumps({**config, name: value}))
+        assert said in run(folder, "tfm-eval", "hf", "--text", "text.txt", "data.tokenizer=bytes", code=3)
+    assert "other experts" in run(folder, "tfm-verify", "run.yaml", "--as-run", "precision=bf16", code=2)
+    assert "equal to the single-rank run" in run(folder, "tfm-verify", "run.yaml", "precision=bf16", "parallel.tensor=2", ranks=2)
+
+
+def check_evaluations(root):
+    """Without the terms of routers."""
+    folder = prepared(root, "evaluated", "decoder")
+    run(folder, "tfm-train", "run.yaml", "data.validation={type: text, path: text.txt}", "eval.every=10", "eval.batches=2")
+    evaluations = events_of(folder, "eval")
+    assert evaluations and not any("balance" in name or "z_loss" in name for event in evaluations for name in event), evaluations
+
+
 def stack_experts(source, target):
     shutil.copytree(source, target)
     data = (source / "model.safetensors").read_bytes()
@@ -152,7 +170,8 @@ def check_verification(root):
 
 def main():
     with tempfile.TemporaryDirectory() as root:
-        for check in (check_layouts, check_resume, check_generation, check_export, check_verification):
+        for check in (check_layouts, check_resume, check_generation, check_export, check_refusals, check_evaluations,
+                      check_verification):
             check(pathlib.Path(root))
             print(f"{check.__name__}: ok", flush=True)
 

@@ -131,7 +131,7 @@ struct Combine {
   }
 };
 
-// Of one row by a warp.
+// A warp takes one row.
 template <class T>
 __device__ Accum<T> dot(const T* x, const T* y, std::int64_t n) {
   Accum<T> sum = 0;
