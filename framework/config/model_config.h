@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "config/options.h"
+#include "config/experts_config.h"
 
 namespace tfm::config {
 
@@ -36,36 +36,6 @@ struct AttentionConfig {
 };
 // The types of mixers, and a place for more (models/layer_parts.h).
 std::vector<std::string_view>& mixer_types();
-// A mixture of experts in place of one feed-forward network.
-struct ExpertsConfig {
-  std::int64_t count = 0;        // 0: one network
-  std::int64_t top_k = 2;        // experts that a token goes to
-  std::int64_t d_ff = 0;         // of each; filled with the layer's d_ff
-  std::int64_t shared = 0;       // experts that every token goes to, in one network
-  std::int64_t shared_d_ff = 0;  // of that network; filled with shared * d_ff
-  bool shared_gate = false;      // a sigmoid for each token weighs its result
-  Router router = Router::softmax;
-  bool normalize = true;  // the weights of a token's experts sum up to `scale`
-  double scale = 1;
-  bool operator==(const ExpertsConfig&) const = default;
-};
-// Which layers have experts: of those from first_dense on, every so manieth.
-struct ExpertLayersConfig {
-  std::int64_t first_dense = 0, every = 1;
-  bool has(std::int64_t layer) const {
-    return layer >= first_dense && (layer - first_dense + 1) % every == 0;
-  }
-  bool operator==(const ExpertLayersConfig&) const = default;
-};
-// Terms of the loss by which routers keep the load of experts even.
-struct RouterLossConfig {
-  Balance balance = Balance::loss;
-  double coefficient = 0.01;  // of the balance
-  BalanceOver over = BalanceOver::sequence;
-  double z = 0;  // coefficient of the z-loss; 0: none
-  bool balances_batch() const { return balance == Balance::loss && over == BalanceOver::batch; }
-  bool operator==(const RouterLossConfig&) const = default;
-};
 // One layer: a mixer of positions, a feed-forward network, and their norms.
 struct LayerConfig {
   AttentionConfig attention;

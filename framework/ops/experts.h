@@ -3,6 +3,7 @@
 // kernels/experts.h.
 #include "graph/recorder.h"
 #include "kernels/experts.h"
+#include "kernels/router.h"
 
 namespace tfm::ops {
 

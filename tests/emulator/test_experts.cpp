@@ -1,6 +1,7 @@
 // Routers and experts on the emulator.
 #include "kernel_runs.h"
 #include "kernels/experts.h"
+#include "kernels/router.h"
 
 namespace tfm::test {
 namespace {

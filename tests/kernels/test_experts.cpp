@@ -1,5 +1,6 @@
 // Routing, grouped products and their gradients against plain loops.
 #include "kernels/experts.h"
+#include "kernels/router.h"
 #include "support/kernel_case.h"
 
 namespace tfm::test {

@@ -5,43 +5,10 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_half.h"
 #include "kernels/elementwise.h"
-#include "kernels/experts.inl"
 #include "kernels/gemm.h"
+#include "kernels/router.inl"
 
 namespace tfm::kernels {
-
-template <class T>
-void route(cpu::Stream& stream, const RouteArgs<T>& a) {
-  const RouterOptions& o = a.options;
-  const std::int64_t length = o.rows.sequence_length;
-  parallel(stream, o.rows.sequences, o.rows.tokens() * o.experts * 16, [&](std::int64_t b) {
-    T* const of = a.statistics + b * (o.experts + 1);
-    T* const counts = a.counts + b * o.experts;
-    std::fill_n(of, o.experts + 1, T{0});
-    std::fill_n(counts, o.experts, T{0});
-    each_row(o.rows, b, 0, length, [&](std::int64_t n, std::int64_t t) {
-      route_row(a, n);
-      if (!counts_at(a, b, t)) return;
-      const T* const scores = a.scores + n * o.experts;
-      const T sum = score_sum(o, scores);
-      for (std::int64_t e = 0; e < o.experts; ++e) of[e] += scores[e] / sum;
-      of[o.experts] += a.lse[n] * a.lse[n];
-      for (std::int64_t k = 0; k < o.top_k; ++k) counts[a.choice[n * o.top_k + k]] += 1;
-    });
-    const auto tokens = static_cast<T>(std::max<std::int64_t>(real_tokens(a, b), 1));
-    for (std::int64_t e = 0; e <= o.experts; ++e) of[e] /= tokens;
-  });
-}
-
-template <class T>
-void route_backward(cpu::Stream& stream, const RouteBackwardArgs<T>& a) {
-  const RouterOptions& o = a.options;
-  parallel(stream, o.rows.sequences, o.rows.tokens() * o.experts * 16, [&](std::int64_t b) {
-    each_row(o.rows, b, 0, o.rows.sequence_length, [&](std::int64_t n, std::int64_t t) {
-      route_row_backward(a, n, b, counts_at(a, b, t));
-    });
-  });
-}
 
 void sort_slots(cpu::Stream&, const SortSlotsArgs& a) {
   std::fill_n(a.offsets, a.experts + 1, 0);
@@ -107,6 +74,31 @@ void weigh_slots(cpu::Stream& stream, const WeighSlotsArgs<T>& a) {
 }
 
 template <class T>
+void gated_add(cpu::Stream& stream, const GatedAddArgs<T>& a) {
+  parallel(stream, a.rows, 3 * a.rows * a.cols, [&](std::int64_t r) {
+    const Accum<T> s = sigmoid(a.gate[r]);
+    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+      const std::int64_t at = r * a.cols + i;
+      store(a.y + at, load(a.residual + at, m) + load(a.x + at, m) * s, m);
+    });
+  });
+}
+template <class T>
+void gated_add_backward(cpu::Stream& stream, const GatedAddBackwardArgs<T>& a) {
+  parallel(stream, a.rows, 3 * a.rows * a.cols, [&](std::int64_t r) {
+    const Accum<T> s = sigmoid(a.gate[r]);
+    Vec<T> sum{};
+    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+      const std::int64_t at = r * a.cols + i;
+      const Vec<T> dy = load(a.dy + at, m);
+      sum += dy * load(a.x + at, m);
+      store(a.dx + at, dy * s, m);
+    });
+    a.dgate[r] = sum_of<T>(sum) * s * (1 - s);
+  });
+}
+
+template <class T>
 void grouped_gemm(cpu::Stream& stream, const GroupedGemmArgs<T>& a) {
   for (std::int64_t e = 0; e < a.experts; ++e) {
     const std::int64_t first = a.offsets[e];
@@ -142,76 +134,12 @@ void grouped_gradients(cpu::Stream& stream, const GroupedGradientsArgs<T>& a) {
   }
 }
 
-template <class T>
-void gated_add(cpu::Stream& stream, const GatedAddArgs<T>& a) {
-  parallel(stream, a.rows, 3 * a.rows * a.cols, [&](std::int64_t r) {
-    const Accum<T> s = sigmoid(a.gate[r]);
-    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-      const std::int64_t at = r * a.cols + i;
-      store(a.y + at, load(a.residual + at, m) + load(a.x + at, m) * s, m);
-    });
-  });
-}
-template <class T>
-void gated_add_backward(cpu::Stream& stream, const GatedAddBackwardArgs<T>& a) {
-  parallel(stream, a.rows, 3 * a.rows * a.cols, [&](std::int64_t r) {
-    const Accum<T> s = sigmoid(a.gate[r]);
-    Vec<T> sum{};
-    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-      const std::int64_t at = r * a.cols + i;
-      const Vec<T> dy = load(a.dy + at, m);
-      sum += dy * load(a.x + at, m);
-      store(a.dx + at, dy * s, m);
-    });
-    a.dgate[r] = sum_of<T>(sum) * s * (1 - s);
-  });
-}
-
-template <class T>
-void router_term(cpu::Stream&, const RouterTermArgs<T>& a) {
-  double sum = a.before ? *a.before : 0;
-  for (std::int64_t b = 0; b < a.sequences; ++b) sum += router_term_of(a, b);
-  *a.sum = sum;
-}
-template <class T>
-void router_term_backward(cpu::Stream&, const RouterTermBackwardArgs<T>& a) {
-  for (std::int64_t b = 0; b < a.sequences; ++b) router_term_row_backward(a, b);
-}
-
-template <class T>
-void sum_routing(cpu::Stream&, const SumRoutingArgs<T>& a) {
-  for (std::int64_t i = 0; i <= 2 * a.experts; ++i) a.sums[i] = sum_of_routing(a, i);
-}
-template <class T>
-void sum_routing_backward(cpu::Stream&, const SumRoutingBackwardArgs<T>& a) {
-  for (std::int64_t b = 0; b < a.sequences; ++b) sum_routing_row_backward(a, b);
-}
-template <class T>
-void batch_balance(cpu::Stream&, const BatchBalanceArgs<T>& a) {
-  batch_balance_all(a);
-}
-template <class T>
-void batch_balance_backward(cpu::Stream&, const BatchBalanceBackwardArgs<T>& a) {
-  for (std::int64_t i = 0; i <= 2 * a.experts; ++i) batch_balance_element_backward(a, i);
-}
-
-#define TFM_INSTANTIATE_ACCUM(T)                                                      \
-  template void route(cpu::Stream&, const RouteArgs<T>&);                             \
-  template void route_backward(cpu::Stream&, const RouteBackwardArgs<T>&);            \
-  template void router_term(cpu::Stream&, const RouterTermArgs<T>&);                  \
-  template void router_term_backward(cpu::Stream&, const RouterTermBackwardArgs<T>&); \
-  template void sum_routing(cpu::Stream&, const SumRoutingArgs<T>&);                  \
-  template void sum_routing_backward(cpu::Stream&, const SumRoutingBackwardArgs<T>&); \
-  template void batch_balance(cpu::Stream&, const BatchBalanceArgs<T>&);              \
-  template void batch_balance_backward(cpu::Stream&, const BatchBalanceBackwardArgs<T>&);
-TFM_INSTANTIATE_ACCUM(float)
-TFM_INSTANTIATE_ACCUM(double)
 #define TFM_INSTANTIATE(T)                                                        \
   template void gather_slots(cpu::Stream&, const GatherSlotsArgs<T>&);            \
   template void combine_slots(cpu::Stream&, const CombineSlotsArgs<T>&);          \
-  template void weigh_slots(cpu::Stream&, const WeighSlotsArgs<T>&);              \
   template void gated_add(cpu::Stream&, const GatedAddArgs<T>&);                  \
   template void gated_add_backward(cpu::Stream&, const GatedAddBackwardArgs<T>&); \
+  template void weigh_slots(cpu::Stream&, const WeighSlotsArgs<T>&);              \
   template void grouped_gemm(cpu::Stream&, const GroupedGemmArgs<T>&);            \
   template void grouped_gradients(cpu::Stream&, const GroupedGradientsArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)

@@ -1,7 +1,7 @@
 // Rows of a router, for CPUs and GPUs.
 #include <cmath>
 
-#include "kernels/experts.h"
+#include "kernels/router.h"
 
 namespace tfm::kernels {
 namespace {

@@ -1,0 +1,129 @@
+#pragma once
+// Routers of mixture-of-experts layers: which experts tokens go to, and the terms of the loss that
+// keep their load even. Sizes and slots are those of kernels/experts.h.
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/rows.h"
+#include "device/stream.h"
+
+namespace tfm::kernels {
+
+struct RouterOptions {
+  std::int64_t experts = 0, top_k = 1;  // E, K
+  bool sigmoid = false;                 // scores of experts are independent; else a softmax
+  bool normalize = true;                // weights of a token sum up to `scale`
+  double scale = 1;
+  Rows rows;  // of the tokens
+};
+
+// A token takes the K experts of the highest score, of equal ones that of the lower index.
+template <class T>
+struct RouteArgs {
+  RouterOptions options;
+  const std::int32_t* mask = nullptr;  // (B T) of whole sequences, negative: padding; null: none
+  const T* logits = nullptr;           // (N, E)
+  T* scores = nullptr;                 // (N, E)
+  T* lse = nullptr;                    // (N), log of the sum of exp(logits)
+  T* weights = nullptr;                // (N, K)
+  std::int32_t* choice = nullptr;      // (N, K)
+  // (B, E + 1): for each sequence the sum over this rank's tokens of the probability of each expert
+  // (its score; of sigmoids, divided by their sum) and of lse^2, divided by the number of tokens of
+  // the whole sequence. Padding does not count here and in `counts`.
+  T* statistics = nullptr;
+  T* counts = nullptr;  // (B, E), choices of each expert
+};
+template <class T>
+struct RouteBackwardArgs {
+  RouterOptions options;
+  const std::int32_t* mask = nullptr;
+  const T *logits = nullptr, *scores = nullptr, *lse = nullptr, *weights = nullptr;
+  const std::int32_t* choice = nullptr;
+  const T* dweights = nullptr;     // (N, K); may be null
+  const T* dstatistics = nullptr;  // (B, E + 1); may be null
+  const T* counts = nullptr;       // (B, E), of all ranks that share the sequences
+  T* dlogits = nullptr;            // (N, E)
+};
+
+enum class RouterTerm : std::uint8_t {
+  // E sum over experts of (share of the choices) (mean probability), which is 1 where all are equal
+  // (Fedus et al. 2022, equation 4; for each sequence: DeepSeek-AI 2024, equation 17)
+  balance,
+  z  // the mean of lse^2 (Zoph et al. 2022, equation 5)
+};
+// A term of the loss that is the sum over sequences.
+template <class T>
+struct RouterTermArgs {
+  RouterTerm term{};
+  std::int64_t sequences = 0, experts = 0;
+  const T* statistics = nullptr;   // (B, E + 1), see RouteArgs
+  const T* counts = nullptr;       // (B, E), of all ranks that share the sequences
+  const double* before = nullptr;  // a sum to which this one is added, or null
+  double* sum = nullptr;           // (1)
+};
+template <class T>
+struct RouterTermBackwardArgs {
+  RouterTerm term{};
+  std::int64_t sequences = 0, experts = 0;
+  const T* counts = nullptr;
+  const double* scale = nullptr;  // of the gradient, in device memory; null: 1
+  T* dstatistics = nullptr;       // (B, E + 1)
+  bool accumulate = false;
+};
+
+// Sums over the sequences of a layer, added to those of the layers before: (2 E + 1), the
+// probability of each expert, its choices, and the tokens that count. Of choices and tokens those
+// of one of the ranks that share sequences, which `counts` have in common.
+template <class T>
+struct SumRoutingArgs {
+  std::int64_t sequences = 0, experts = 0, top_k = 1;
+  const T *statistics = nullptr, *counts = nullptr;
+  bool counts_choices = true;
+  const T* before = nullptr;  // (2 E + 1) or null
+  T* sums = nullptr;
+};
+template <class T>
+struct SumRoutingBackwardArgs {
+  std::int64_t sequences = 0, experts = 0, top_k = 1;
+  const T *counts = nullptr, *dsums = nullptr;
+  T* dstatistics = nullptr;
+  bool accumulate = false;
+};
+// E sum over experts of (choices of a token) (mean probability), over all tokens and layers that
+// `totals` are sums of; of these this rank has `sums`, whose term it is.
+template <class T>
+struct BatchBalanceArgs {
+  std::int64_t experts = 0;
+  const T *sums = nullptr, *totals = nullptr;  // (2 E + 1)
+  double* loss = nullptr;                      // (1)
+};
+template <class T>
+struct BatchBalanceBackwardArgs {
+  std::int64_t experts = 0;
+  const T* totals = nullptr;
+  const double* scale = nullptr;  // of the gradient, in device memory; null: 1
+  T* dsums = nullptr;
+};
+
+#define TFM_ROUTER_KERNELS(Stream)                                      \
+  template <class T>                                                    \
+  void route(Stream&, const RouteArgs<T>&);                             \
+  template <class T>                                                    \
+  void route_backward(Stream&, const RouteBackwardArgs<T>&);            \
+  template <class T>                                                    \
+  void router_term(Stream&, const RouterTermArgs<T>&);                  \
+  template <class T>                                                    \
+  void router_term_backward(Stream&, const RouterTermBackwardArgs<T>&); \
+  template <class T>                                                    \
+  void sum_routing(Stream&, const SumRoutingArgs<T>&);                  \
+  template <class T>                                                    \
+  void sum_routing_backward(Stream&, const SumRoutingBackwardArgs<T>&); \
+  template <class T>                                                    \
+  void batch_balance(Stream&, const BatchBalanceArgs<T>&);              \
+  template <class T>                                                    \
+  void batch_balance_backward(Stream&, const BatchBalanceBackwardArgs<T>&);
+TFM_ROUTER_KERNELS(cpu::Stream)
+TFM_ROUTER_KERNELS(cuda::Stream)
+#undef TFM_ROUTER_KERNELS
+
+}  // namespace tfm::kernels
