@@ -147,8 +147,6 @@ int run(int argc, char** argv) {
   std::vector<std::string> overrides = args.overrides();
   if (args.has("--tokenizer")) overrides.push_back("data.tokenizer=" + args.get("--tokenizer"));
   config::Config config = inference::inference_config(dir, overrides, launch.ranks);
-  if (config.train.seq_len != inference::checkpoint_config(dir, {}).train.seq_len)
-    inference::check_length(dir, config.model, config.train.seq_len);
   inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
   const config::SourceConfig source = source_of(args, config);
   config.train = inference::checkpoint_config(dir, overrides)

@@ -203,7 +203,6 @@ int run(int argc, char** argv) {
                                 : std::string()) +
                     "; expected at most the position table's " +
                     std::to_string(config.model.max_seq_len) + " rows");
-  inference::check_length(dir, config.model, given.shape.length);
   const config::Config read = config;
   config = resolved(config, batch, launch.ranks);
   std::vector<Output> out;

@@ -95,7 +95,7 @@ std::vector<double> layer_flops(const config::Config& config) {
   for (const graph::Node& node : rec.tape->nodes()) {
     const graph::Work work = node.op->work(graph::Phase::forward);
     (node.scope < 0 ? output : flops[static_cast<std::size_t>(node.scope)]) +=
-        work.flops() + work.masked_flops;
+        work.flops() + std::min(work.masked_flops, work.attention_flops);
   }
   std::vector<double> all;
   for (const std::size_t layer : a.like) all.push_back(flops[layer]);

@@ -14,8 +14,8 @@ struct Abridged {
 Abridged abridged(const config::ModelConfig& model);
 
 // Floating-point operations of each layer of all stacks in a forward pass over one sequence of
-// train.seq_len tokens, as recorded; the last one's include the output layer. Scores that a mask
-// hides count, too: attention reaches about half the rate of products.
+// train.seq_len tokens, as recorded; the last one's include the output layer. Of scores that a mask
+// hides as many count, too, as it leaves: attention reaches about half the rate of products.
 std::vector<double> layer_flops(const config::Config& config);
 
 }  // namespace tfm::models

@@ -1,5 +1,6 @@
 #include "models/layer_parts.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -42,12 +43,20 @@ nn::AttentionOptions attention_options(const nn::Context& c, const config::Layer
           .output_std = output_std(c, l, stack)};
 }
 
+// The keys that a query of self-attention sees.
+Visibility visible_keys(const config::LayerConfig& l, const StackInfo& stack) {
+  const std::int64_t window = l.attention.window;
+  Visibility v = stack.causal ? Visibility::causal() : Visibility{};
+  if (window > 0) v.left = std::min(stack.causal ? window - 1 : window / 2, v.left);
+  if (window > 0 && !stack.causal) v.right = v.left;
+  return v;
+}
+
 std::unique_ptr<nn::Mixer> make_attention(nn::Context& c, const std::string& name,
                                           const config::LayerConfig& l, const StackInfo& stack) {
   return std::make_unique<nn::SelfAttention>(
       c, name,
-      nn::SelfAttention::Options{attention_options(c, l, stack),
-                                 stack.causal ? Visibility::causal() : Visibility{},
+      nn::SelfAttention::Options{attention_options(c, l, stack), visible_keys(l, stack),
                                  rotary_frequencies(l), l.position == config::Position::alibi,
                                  l.position == config::Position::relative});
 }

@@ -133,6 +133,11 @@ void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {
   v.section(section("attention", "how a layer mixes positions"), [&l](FieldVisitor& a) {
     a.value(choice("type", mixer_types(), "softmax: attention (Vaswani et al. 2017)"),
             l.attention.type);
+    a.value(
+        number("window", 0,
+               "self-attention, causal: number of keys that a query sees, itself included; else "
+               "half of it on each side; 0: all"),
+        l.attention.window);
   });
   const Field heads = number("n_heads", 1, "number of attention heads", 65536);
   v.value(model ? required(heads) : heads, l.n_heads);

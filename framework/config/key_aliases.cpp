@@ -55,6 +55,7 @@ constexpr AliasRow kAliases[] = {
     {"model.ffn_bias", "mlp_bias add_ffn_bias"},
     {"model.qkv_bias", "add_qkv_bias attention_qkv_bias"},
     {"model.qk_norm", "use_qk_norm qk_layernorm qk_layer_norm query_key_norm"},
+    {"model.attention.window", "sliding_window window_size attention_window local_attention"},
     {"model.experts", "moe mixture_of_experts"},
     {"model.experts.count", "num_experts n_experts num_local_experts n_routed_experts"},
     {"model.experts.top_k", "num_experts_per_tok moe_router_topk moe_top_k"},

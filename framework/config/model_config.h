@@ -32,6 +32,9 @@ struct DropoutConfig {
 };
 struct AttentionConfig {
   std::string type = "softmax";  // of mixer_types()
+  // Causal: number of keys that a query sees, itself included; else half of it on each side; 0:
+  // all.
+  std::int64_t window = 0;
   bool operator==(const AttentionConfig&) const = default;
 };
 // The types of mixers, and a place for more (models/layer_parts.h).

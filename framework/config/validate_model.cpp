@@ -112,6 +112,12 @@ void check_heads_of_model(const ModelConfig& m, const Report& report) {
 }
 
 // `path`: of the layer's keys.
+void check_window(const LayerConfig& l, const std::string& path, const Report& report) {
+  only_with(report)(l.attention.window > 0, l.attention.type == "softmax",
+                    path + "attention.window", "attention.type softmax", "0");
+}
+
+// `path`: of the layer's keys.
 void check_experts(const LayerConfig& l, const std::string& path, const Report& report) {
   const ExpertsConfig& e = l.experts;
   const std::string key = path + "experts.";
@@ -293,6 +299,7 @@ void check_model(const ModelConfig& m, const Report& report) {
   check_heads_of_model(m, first);
   for (const auto& [path, layer] : m.kinds_in_use()) {
     check_heads(*layer, path, m, first);
+    check_window(*layer, path, first);
     check_experts(*layer, path, first);
   }
   check_positions(m, first);

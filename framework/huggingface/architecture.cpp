@@ -1,6 +1,7 @@
 #include "huggingface/architecture.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 
@@ -17,6 +18,19 @@ const std::vector<Architecture>& architectures() {
       gpt2(),      llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(),
       qwen3_moe(), bert(),  roberta(), t5(),      bart(),  marian()};
   return all;
+}
+
+// What the windows need to be that the architecture does not have; null: it has them.
+const char* unmet_windows(const Architecture& a, const config::ModelConfig& m) {
+  std::set<std::int64_t> windows;
+  for (const auto& stack : m.stacks())
+    for (const config::LayerConfig& l : stack) windows.insert(l.attention.window);
+  if (windows == std::set<std::int64_t>{0}) return nullptr;
+  if (a.windows == Windows::none) return "attention: {window: 0}";
+  if (windows.size() == 1) return nullptr;
+  if (a.windows == Windows::alike) return "one attention.window for all layers";
+  windows.erase(0);
+  return windows.size() == 1 ? nullptr : "one attention.window besides 0";
 }
 
 std::string names() {
@@ -60,12 +74,15 @@ const Architecture& architecture_of(const io::JsonNode& config) {
 }
 
 const Architecture& architecture_for(const config::ModelConfig& model, std::string_view preferred) {
+  config::ModelConfig without_windows = model;
+  without_windows.for_each_kind([](config::LayerConfig& l) { l.attention.window = 0; });
   const Architecture* nearest = nullptr;
   std::vector<const char*> unmet;
   for (const Architecture& a : architectures()) {
     if (a.family != model.family) continue;
     auto missing = a.needs(model).unmet;
-    if (!model.uniform()) missing.push_back("layers that are all alike (layer_kinds)");
+    if (!without_windows.uniform()) missing.push_back("layers that are all alike (layer_kinds)");
+    if (const char* windows = unmet_windows(a, model)) missing.push_back(windows);
     if (model.layers_with_experts() > 0 && !a.has_experts) missing.push_back("experts: {count: 0}");
     if (model.attention.type != "softmax") missing.push_back("attention: {type: softmax}");
     if (model.head_of_type("classify") || !model.head_of_type("lm"))

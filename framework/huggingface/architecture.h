@@ -31,6 +31,9 @@ struct Needs {
   std::vector<const char*> unmet;
 };
 
+// Which layers may have windows of attention (attention.window): all alike, or some, of one width.
+enum class Windows : std::uint8_t { none, alike, some };
+
 struct Architecture {
   const char* name;  // model_type of config.json
   config::Family family;
@@ -54,11 +57,8 @@ struct Architecture {
   bool (*is_sinusoid)(const std::string& tensor) = [](const std::string&) { return false; };
   // A tensor that transformers adds and does not train; if it is all zeros, it counts as absent.
   const char* constant = "";
-  // The number of keys that a query sees in transformers, itself the last; 0: all before it.
-  std::int64_t (*window)(const io::JsonNode& config) = [](const io::JsonNode&) {
-    return std::int64_t{0};
-  };
 
+  Windows windows = Windows::none;
   bool has_experts = false;
 
   // The name in this class, as transformers maps it: older names, and names of the base model.

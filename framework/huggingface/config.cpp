@@ -191,18 +191,6 @@ config::ModelConfig model_of(const io::JsonNode& c, const Has& has) {
   return m;
 }
 
-void check_window(const Json& config, const std::string& file, const config::ModelConfig& model,
-                  std::int64_t length) {
-  const io::JsonNode c(config, file);
-  const std::int64_t window = architecture_of(c).window(c);
-  if (window > 0 && length > std::max(window, model.max_seq_len))
-    c.fail("sliding_window: sequences of " + std::to_string(length) +
-           " tokens are longer than the sliding window of " + std::to_string(window) +
-           ", which is not supported; expected at most " +
-           std::to_string(std::max(window, model.max_seq_len)) + ", or model.max_seq_len " +
-           std::to_string(length) + " for a model without window");
-}
-
 std::string model_type(const std::string& config) {
   if (config.empty()) return {};
   const Json tree = Json::parse(config);

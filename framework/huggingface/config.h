@@ -28,12 +28,6 @@ GenerationRules generation_rules(const Json& config, const std::string& dir);
 // the file and what is missing, unknown or not supported.
 config::ModelConfig model_of(const io::JsonNode& config, const Has& has);
 
-// Error(input) if transformers limits attention in sequences of `length` to a sliding window, which
-// tfm does not. `config`: a config.json, named `file` in messages. In sequences of up to
-// model.max_seq_len nothing is limited: an export of the model has no window that is shorter.
-void check_window(const Json& config, const std::string& file, const config::ModelConfig& model,
-                  std::int64_t length);
-
 // A config.json for a model. Members of `original` (a config.json, or empty) that are not set here
 // are kept, and its model_type if that computes the model. Without an original, `ids` are written
 // too, missing ones as null, because transformers substitutes its own where there are none.

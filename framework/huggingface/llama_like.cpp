@@ -51,14 +51,6 @@ config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
   return m;
 }
 
-void refuse_windows(const io::JsonNode& c) {
-  must_be(c, "use_sliding_window", false);
-  if (const auto types = c.find("layer_types"))
-    for (const io::JsonNode& type : types->items())
-      if (type.string() != "full_attention" && type.string() != "attention")
-        type.fail("'" + type.string() + "' is not supported; expected 'full_attention'");
-}
-
 void write(Json& j, const config::ModelConfig& m) {
   set(j, {{"hidden_size", m.d_model},
           {"num_hidden_layers", m.n_layers},

@@ -11,8 +11,6 @@ struct Defaults {
 };
 // Reads everything except biases.
 config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults);
-// Error(input) for sliding windows, which Qwen's models have only if config.json says so.
-void refuse_windows(const io::JsonNode& c);
 void write(Json& j, const config::ModelConfig& m);
 Needs needs(const config::ModelConfig& m);  // except biases and norms of heads
 // The tensors of layers with experts: `block` is their feed-forward part.

@@ -1,11 +1,10 @@
 #include "huggingface/llama_like.h"
+#include "huggingface/windows.h"
 
 namespace tfm::huggingface {
 namespace {
 
 config::ModelConfig read(const io::JsonNode& c) {
-  if (const auto window = c.find("sliding_window"))
-    window->fail("sliding windows are not supported; expected null");
   config::ModelConfig m = llama_like::read(c, {32000, 8, 14336, 131072});
   if (!has_member(c, "rope_theta") && !has_member(c, "rope_parameters")) m.rope.theta = 1e6;
   if (!has_member(c, "rms_norm_eps")) m.norm_eps = 1e-5;
@@ -13,6 +12,7 @@ config::ModelConfig read(const io::JsonNode& c) {
     c.at(noise).fail("noise of routers is not supported; expected 0");
   llama_like::read_experts(m, c, "num_local_experts", 8, 2);
   m.experts.d_ff = m.d_ff;
+  m.attention.window = window_in(c, 0);
   return m;
 }
 
@@ -21,7 +21,7 @@ void write(Json& j, const config::ModelConfig& m) {
   named.d_ff = m.experts.d_ff;
   llama_like::write(j, named);
   llama_like::write_experts(j, m, "num_local_experts");
-  set(j, {{"sliding_window", nullptr}});
+  write_window(j, m, 0);
 }
 
 Needs needs(const config::ModelConfig& m) {
@@ -44,6 +44,7 @@ Architecture mixtral() {
       "mixtral", [](const config::ModelConfig&) { return std::string("MixtralForCausalLM"); }, read,
       write, needs);
   a.tensors = tensors;
+  a.windows = Windows::alike;
   a.has_experts = true;
   return a;
 }

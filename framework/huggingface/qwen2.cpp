@@ -1,18 +1,19 @@
 #include "huggingface/llama_like.h"
+#include "huggingface/windows.h"
 
 namespace tfm::huggingface {
 namespace {
 
 config::ModelConfig read(const io::JsonNode& c) {
-  llama_like::refuse_windows(c);
   config::ModelConfig m = llama_like::read(c, {151936, 32, 22016, 32768});
   m.qkv_bias = config::Switch::yes;
+  read_windows(m, c, slides_after);
   return m;
 }
 
 void write(Json& j, const config::ModelConfig& m) {
   llama_like::write(j, m);
-  set(j, {{"use_sliding_window", false}});
+  write_windows(j, m, slides_after);
 }
 
 Needs needs(const config::ModelConfig& m) {
@@ -25,9 +26,11 @@ Needs needs(const config::ModelConfig& m) {
 }  // namespace
 
 Architecture qwen2() {
-  return llama_like::architecture(
+  Architecture a = llama_like::architecture(
       "qwen2", [](const config::ModelConfig&) { return std::string("Qwen2ForCausalLM"); }, read,
       write, needs);
+  a.windows = Windows::some;
+  return a;
 }
 
 }  // namespace tfm::huggingface

@@ -1,19 +1,21 @@
 #include "huggingface/llama_like.h"
+#include "huggingface/windows.h"
 
 namespace tfm::huggingface {
 namespace {
 
 config::ModelConfig read(const io::JsonNode& c) {
-  llama_like::refuse_windows(c);
   must_be(c, "attention_bias", false);
   config::ModelConfig m = llama_like::read(c, {151936, 32, 22016, 32768, 128});
   m.qk_norm = true;
+  read_windows(m, c, slides_after);
   return m;
 }
 
 void write(Json& j, const config::ModelConfig& m) {
   llama_like::write(j, m);
-  set(j, {{"attention_bias", false}, {"use_sliding_window", false}});
+  set(j, {{"attention_bias", false}});
+  write_windows(j, m, slides_after);
 }
 
 Needs needs(const config::ModelConfig& m) {
@@ -26,9 +28,11 @@ Needs needs(const config::ModelConfig& m) {
 }  // namespace
 
 Architecture qwen3() {
-  return llama_like::architecture(
+  Architecture a = llama_like::architecture(
       "qwen3", [](const config::ModelConfig&) { return std::string("Qwen3ForCausalLM"); }, read,
       write, needs);
+  a.windows = Windows::some;
+  return a;
 }
 
 }  // namespace tfm::huggingface

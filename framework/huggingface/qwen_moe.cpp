@@ -1,12 +1,12 @@
 // Qwen 2-MoE and 3-MoE: Qwen 2 and 3 with experts in some layers.
 #include "huggingface/llama_like.h"
+#include "huggingface/windows.h"
 
 namespace tfm::huggingface {
 namespace {
 
 config::ModelConfig read_both(const io::JsonNode& c, const llama_like::Defaults& defaults,
                               std::int64_t experts, std::int64_t top_k, std::int64_t d_ff) {
-  llama_like::refuse_windows(c);
   config::ModelConfig m = llama_like::read(c, defaults);
   const char* count = has_member(c, "num_experts") ? "num_experts" : "num_local_experts";
   llama_like::read_experts(m, c, count, experts, top_k);
@@ -25,8 +25,7 @@ void write_both(Json& j, const config::ModelConfig& m) {
                             contains(j, "num_local_experts") ? "num_local_experts" : "num_experts");
   set(j, {{"moe_intermediate_size", m.experts.d_ff},
           {"norm_topk_prob", m.experts.normalize},
-          {"decoder_sparse_step", m.expert_layers.every},
-          {"use_sliding_window", false}});
+          {"decoder_sparse_step", m.expert_layers.every}});
 }
 
 Needs needs_both(const config::ModelConfig& m) {
@@ -35,17 +34,25 @@ Needs needs_both(const config::ModelConfig& m) {
                {m.expert_layers.first_dense == 0, "experts: {first_dense: 0}"}};
 }
 
+// Of Qwen 2-MoE, every second layer has a window, up to max_window_layers.
+bool slides2(std::int64_t layer, std::int64_t max_window_layers) {
+  return layer % 2 == 0 && layer < max_window_layers;
+}
+bool slides3(std::int64_t, std::int64_t) { return true; }
+
 config::ModelConfig read2(const io::JsonNode& c) {
   config::ModelConfig m = read_both(c, {151936, 16, 5632, 32768}, 60, 4, 1408);
   m.qkv_bias = c.flag("qkv_bias", true) ? config::Switch::yes : config::Switch::no;
   m.experts.shared = 1;
   m.experts.shared_d_ff = whole(c, "shared_expert_intermediate_size", 5632);
   m.experts.shared_gate = true;
+  read_windows(m, c, slides2);
   return m;
 }
 
 void write2(Json& j, const config::ModelConfig& m) {
   write_both(j, m);
+  write_windows(j, m, slides2);
   set(j,
       {{"shared_expert_intermediate_size", m.experts.shared_d_ff}, {"qkv_bias", m.has_qkv_bias()}});
 }
@@ -59,12 +66,19 @@ config::ModelConfig read3(const io::JsonNode& c) {
   must_be(c, "attention_bias", false);
   config::ModelConfig m = read_both(c, {151936, 4, 6144, 32768}, 128, 8, 768);
   m.qk_norm = true;
+  read_windows(m, c, slides3);
+  if (const auto types = c.find("layer_types"))  // which transformers does not read here
+    if (m.attention.window == 0 && c.flag("use_sliding_window", false) &&
+        has_member(c, "sliding_window"))
+      types->fail(
+          "layers without a window are not supported here; expected only 'sliding_attention'");
   return m;
 }
 
 void write3(Json& j, const config::ModelConfig& m) {
   write_both(j, m);
   set(j, {{"attention_bias", false}});
+  write_windows(j, m, slides3);
 }
 
 Needs needs3(const config::ModelConfig& m) {
@@ -84,6 +98,7 @@ Architecture qwen2_moe() {
       "qwen2_moe", [](const config::ModelConfig&) { return std::string("Qwen2MoeForCausalLM"); },
       read2, write2, needs2);
   a.tensors = tensors;
+  a.windows = Windows::some;
   a.has_experts = true;
   return a;
 }
@@ -93,6 +108,7 @@ Architecture qwen3_moe() {
       "qwen3_moe", [](const config::ModelConfig&) { return std::string("Qwen3MoeForCausalLM"); },
       read3, write3, needs3);
   a.tensors = tensors;
+  a.windows = Windows::alike;
   a.has_experts = true;
   return a;
 }

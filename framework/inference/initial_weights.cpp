@@ -118,16 +118,6 @@ std::vector<std::string> check_initial_weights(const std::string& path,
   return without(reader.names(), "model/", parameters);
 }
 
-void check_length(const std::string& path, const config::ModelConfig& model, std::int64_t length) {
-  if (huggingface::is_huggingface(path))
-    return huggingface::check_window(huggingface::read_config(path), path + "/config.json", model,
-                                     length);
-  const std::string file = path + "/manifest.json (extra)";
-  const auto extra = io::parse_json(checkpoint::CheckpointReader(path).manifest().extra, file);
-  if (const auto config = io::JsonNode(extra, file).find("config"))
-    huggingface::check_window(extra.at("config"), file, model, length);
-}
-
 InitialWeights open_initial_weights(const std::string& path, const config::ModelConfig& model,
                                     const nn::ParameterSet& parameters,
                                     std::optional<std::uint64_t> seed) {

@@ -20,10 +20,6 @@ std::vector<std::string> check_initial_weights(const std::string& path,
                                                const config::ModelConfig& model,
                                                const nn::ParameterSet& parameters);
 
-// Error(input) if the model of `path`, a Hugging Face directory or one checkpoint, computes
-// sequences of `length` otherwise in transformers: with a sliding window.
-void check_length(const std::string& path, const config::ModelConfig& model, std::int64_t length);
-
 struct InitialWeights {
   nn::WeightSource read;
   std::string provenance;          // what checkpoints record about it (JSON; "{}": nothing)

@@ -65,8 +65,6 @@ config::Config config_before(const std::string& path, const checkpoint::Manifest
     throw Error(ExitCode::usage,
                 path + " was written with " + model +
                     "; expected the same model to resume it, or another checkpoint.dir");
-  if (now.train.seq_len != before.train.seq_len)
-    inference::check_length(path, now.model, now.train.seq_len);
   return before;
 }
 
@@ -167,8 +165,6 @@ void check_start(const config::Config& config, config::Problems& problems) {
       const auto model = whole_model(config);
       const std::vector<std::string> unused =
           inference::check_initial_weights(init, config.model, model->parameters());
-      inference::check_length(inference::checkpoint_path(init, checkpoint::Verification::headers),
-                              config.model, config.train.seq_len);
       if (!unused.empty() && rank_of_launch() == 0)
         warn(init + " has " + std::to_string(unused.size()) +
              " tensors that the model does not use, such as " + unused.front());

@@ -126,6 +126,16 @@ TEST_F(ConfigValues, WhatDoesNotExistIsNotMistakenForAnotherKey) {
   EXPECT_EQ(errors(kModel + kData, {"loot=1"}).find("did you mean"), std::string::npos);
 }
 
+TEST_F(ConfigValues, WindowsAreOfSoftmaxAttention) {
+  config::mixer_types().push_back("other");
+  const std::string message = errors(kModel + kData, {"model.attention={type: other, window: 4}"});
+  config::mixer_types().pop_back();
+  EXPECT_NE(message.find("'model.attention.window' is not valid here; expected only with "
+                         "attention.type softmax"),
+            std::string::npos)
+      << message;
+}
+
 TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
   const auto round_trip = [&](const config::Config& c) {
     const std::string dump = config::dump_config(c);

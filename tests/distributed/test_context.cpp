@@ -17,15 +17,16 @@ const std::vector<test::ModelCase> kContexts{
      "type: tokens, documents: separate"},
     {"family: decoder, n_layers: 2, position: alibi, dropout: 0.1", "type: tokens"},
     {"family: encoder, n_layers: 2, norm_position: post, type_vocab_size: 2, head_transform: true, "
-     "head_bias: true, next_sentence: true, dropout: 0.1",
+     "head_bias: true, next_sentence: true, dropout: 0.1, attention: {window: 6}",
      "type: mlm, next_sentence: true"},
     {"family: encoder_decoder, n_layers: 2, tie_embeddings: all, dropout: 0.1", "type: pairs"},
     {"family: encoder_decoder, n_layers: 2, position: relative, norm: rmsnorm, bias: false, "
-     "tie_embeddings: inputs, dropout: {attention: 0.2, residual: 0.2, output: 0.2}",
+     "tie_embeddings: inputs, attention: {window: 5}, dropout: {attention: 0.2, residual: 0.2, "
+     "output: 0.2}",
      "type: pairs"},
     {"family: decoder, n_layers: 3, position: rope, dropout: 0.1, layers: [a, b, c], layer_kinds: "
-     "{a: {}, b: {n_kv_heads: 4, d_ff: 64, rope: {theta: 100}}, c: {position: alibi, qk_norm: "
-     "true}}",
+     "{a: {}, b: {n_kv_heads: 4, d_ff: 64, rope: {theta: 100}, attention: {window: 5}}, c: "
+     "{position: alibi, qk_norm: true, attention: {window: 2}}}",
      "type: tokens, documents: separate"},
 };
 

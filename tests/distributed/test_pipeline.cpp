@@ -26,7 +26,7 @@ const std::vector<test::ModelCase> kPipelines{
      "type: tokens", 7},
     {"family: encoder_decoder, n_layers: 3, position: relative, encoder_layers: [wide, plain], "
      "decoder_layers: [plain, wide, other], layer_kinds: {plain: {}, wide: {d_ff: 64, activation: "
-     "relu}, other: {position: none, n_kv_heads: 4, norm_position: post}}",
+     "relu}, other: {position: none, n_kv_heads: 4, norm_position: post, attention: {window: 3}}}",
      "type: pairs", 6},
 };
 

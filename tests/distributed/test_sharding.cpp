@@ -49,13 +49,15 @@ const std::vector<std::string> kModels{
     "family: decoder, n_layers: 3, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, position: "
     "rope, "
     "dropout: 0.1, layers: [a, b, c], layer_kinds: {a: {}, b: {n_heads: 16, n_kv_heads: 8, d_ff: "
-    "64, activation: swiglu, rope: {theta: 100}}, c: {position: none, norm: rmsnorm, bias: false}}",
+    "64, activation: swiglu, rope: {theta: 100}}, c: {position: none, norm: rmsnorm, bias: false, "
+    "attention: {window: 3}}}",
     "family: encoder, n_layers: 3, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, norm_position: "
     "post, dropout: 0.1, layers: [a, b], layer_kinds: {a: {d_ff: 48, activation: relu}, b: "
-    "{position: rope, norm_position: pre, dropout: {ffn: 0}}}",
+    "{position: rope, norm_position: pre, dropout: {ffn: 0}, attention: {window: 5}}}",
     "family: encoder_decoder, n_layers: 2, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, "
     "position: relative, dropout: 0.1, encoder_layers: [a], decoder_layers: [a, b], layer_kinds: "
-    "{a: {activation: relu}, b: {d_ff: 64, d_head: 4, norm: rmsnorm, position: none}}",
+    "{a: {activation: relu, attention: {window: 4}}, b: {d_ff: 64, d_head: 4, norm: rmsnorm, "
+    "position: none}}",
 };
 // The objective that fits the family.
 std::string data_of(const std::string& model) {

@@ -177,6 +177,10 @@ INSTANTIATE_TEST_SUITE_P(
         "family: decoder, position: rope, norm: rmsnorm, activation: swiglu, n_kv_heads: 1",
         "family: decoder, position: alibi", "family: decoder, position: relative",
         "family: decoder, position: none",
+        "family: decoder, position: rope, n_kv_heads: 2, attention: {window: 5}",
+        "family: decoder, position: relative, layers: [a, b], layer_kinds: {a: {attention: "
+        "{window: 3}}, b: {attention: {window: 0}}}",
+        "family: encoder_decoder, position: alibi, attention: {window: 4}",
         "family: decoder, position: rope, bias: false, activation: swiglu, experts: {count: 5, "
         "top_k: 3, d_ff: 16, shared: 1, shared_gate: true}",
         "family: encoder_decoder, position: relative, experts: {count: 4, top_k: 1, every: 2, "

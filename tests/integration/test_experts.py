@@ -119,9 +119,8 @@ def check_export(root):
 def check_refusals(root):
     folder = root / "decoder0"
     config = json.loads((folder / "hf/config.json").read_text())
-    for name, value, said in (("sliding_window", 8, "sliding windows"), ("router_jitter_noise", 0.1, "noise of routers")):
-        (folder / "hf/config.json").write_text(json.dumps({**config, name: value}))
-        assert said in run(folder, "tfm-eval", "hf", "--text", "text.txt", "data.tokenizer=bytes", code=3)
+    (folder / "hf/config.json").write_text(json.dumps({**config, "router_jitter_noise": 0.1}))
+    assert "noise of routers" in run(folder, "tfm-eval", "hf", "--text", "text.txt", "data.tokenizer=bytes", code=3)
     assert "other experts" in run(folder, "tfm-verify", "run.yaml", "--as-run", "precision=bf16", code=2)
     assert "equal to the single-rank run" in run(folder, "tfm-verify", "run.yaml", "precision=bf16", "parallel.tensor=2", ranks=2)
 

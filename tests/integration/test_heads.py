@@ -1,12 +1,15 @@
 """A model with several terms of the loss: every layout has the same losses, and each term its metrics on the screen, in metrics.jsonl,
-in event files, for Prometheus, in the report and from tfm-eval. Layers of several kinds on every layout, and in generation.
+in event files, for Prometheus, in the report and from tfm-eval. Layers of several kinds, also with windows of attention, on every layout,
+and in generation.
 
 usage: test_heads.py BIN
 """
+import array
 import json
 import os
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -27,14 +30,22 @@ checkpoint: {dir: ck}
 metrics: {jsonl: run/metrics.jsonl, tensorboard: events}
 """
 MIXED = """
-model: {family: decoder, vocab_size: 260, d_model: 32, n_layers: 6, n_heads: 4, d_ff: 64, position: rope, dropout: 0.1,
-        layers: [local, local, global],
-        layer_kinds: {local: {rope: {theta: 100}, activation: swiglu, d_ff: 48}, global: {n_kv_heads: 2, qk_norm: true, norm: rmsnorm}}}
-train: {steps: 20, global_batch_size: 8, seq_len: 16}
-data: {train: {type: text, path: text.txt}}
-checkpoint: {dir: ck}
-metrics: {jsonl: run/metrics.jsonl}
+model: {{vocab_size: 260, d_model: 32, n_heads: 4, d_ff: 64, dropout: 0.1, {model}}}
+train: {{steps: 20, global_batch_size: 8, seq_len: 16}}
+data: {{train: {data}}}
+checkpoint: {{dir: ck}}
+metrics: {{jsonl: run/metrics.jsonl}}
 """
+TEXT, PAIRS = "{type: text, path: text.txt}", "{type: pairs, source: text.txt, target: text.txt}"
+KINDS = {
+    "mixed": ("family: decoder, n_layers: 6, position: rope, layers: [local, local, global], layer_kinds: {local: {rope: {theta: 100}, "
+              "activation: swiglu, d_ff: 48}, global: {n_kv_heads: 2, qk_norm: true, norm: rmsnorm}}", TEXT),
+    "windows": ("family: decoder, n_layers: 6, position: rope, norm: rmsnorm, activation: swiglu, bias: false, n_kv_heads: 2, "
+                "qk_norm: true, layers: [local, local, global], layer_kinds: {local: {attention: {window: 5}}, global: {}}", TEXT),
+    "encoder": ("family: encoder, n_layers: 4, attention: {window: 6}", "{type: mlm, path: text.txt}"),
+    "pairs": ("family: encoder_decoder, n_layers: 2, position: relative, encoder_layers: [local, global], decoder_layers: [local], "
+              "layer_kinds: {local: {attention: {window: 4}}, global: {}}", PAIRS),
+}
 CLASSES = """
 model: {{family: {family}, vocab_size: 260, d_model: 32, n_layers: 2, n_heads: 4, d_ff: 64, dropout: 0.1,
         heads: [{{type: lm, weight: 0.5}}, {{type: classify, labels: [cold, warm, hot], pool: {pool}}}]}}
@@ -51,9 +62,10 @@ WORDS = {"cold": ["ice", "snow"], "warm": ["tea", "wool"], "hot": ["fire", "sun"
 TERMS = ("lm", "next_sentence")
 
 
-def run(folder, program, *args, ranks=1, code=0):
+def run(folder, program, *args, ranks=1, code=0, text=""):
     command = [*([MPIRUN, str(ranks)] if ranks > 1 else []), BIN / program, *args]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -122,20 +134,70 @@ def check_terms_for_prometheus(root):
 
 
 def check_layers_of_several_kinds(root):
-    expected = None
-    for k, (ranks, layout) in enumerate([(1, []), (2, ["parallel.tensor=2", "recompute=full"]), (2, ["parallel.context=2"]),
-                                         (4, ["parallel.pipeline=2", "parallel.zero=1"]), (4, ["parallel.tensor=2", "parallel.zero=3"])]):
-        folder = prepared(root, f"kinds{k}", MIXED)
-        run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
-        losses = [step["loss"] for step in events_of(folder, "step")]
-        expected = expected or losses
-        assert all(abs(a - b) <= 1e-5 * b for a, b in zip(losses, expected)), (layout, losses, expected)
-        end = events_of(folder, "end")[0]
-        assert end["arena_high_water_bytes"] == events_of(folder, "start")[0]["planned_bytes"], end
-        text = run(folder, "tfm-generate", "ck", "--prompt", "line 7", "--max-tokens", "12", "--temperature", "0")
-        assert k == 0 or text == first, (layout, text, first)
-        first = text
-    assert "layers that are all alike" in run(folder, "tfm-convert", "export", "ck", "hf", code=2)
+    layouts = [(1, []), (2, ["parallel.tensor=2", "recompute=full"]), (2, ["parallel.context=2"]),
+               (2, ["parallel.context=2", "parallel.context_exchange=ring"]), (4, ["parallel.pipeline=2", "parallel.zero=1"]),
+               (4, ["parallel.tensor=2", "parallel.zero=3"])]
+    for name, (model, data) in KINDS.items():
+        expected = None
+        for k, (ranks, layout) in enumerate(layouts):
+            folder = prepared(root, f"{name}{k}", MIXED.format(model=model, data=data))
+            run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
+            losses = [step["loss"] for step in events_of(folder, "step")]
+            expected = expected or losses
+            assert all(abs(a - b) <= 1e-5 * b for a, b in zip(losses, expected)), (name, layout, losses, expected)
+            end = events_of(folder, "end")[0]
+            assert end["arena_high_water_bytes"] == events_of(folder, "start")[0]["planned_bytes"], (name, layout, end)
+            text = generated(folder, name)
+            assert k == 0 or text == first, (name, layout, text, first)
+            first = text
+        for layout in (["parallel.context=2"], ["parallel.tensor=2"]):
+            assert "equal to the single-rank run" in run(folder, "tfm-verify", "run.yaml", *layout, ranks=2)
+    assert "layers that are all alike" in run(root / "mixed0", "tfm-convert", "export", "ck", "hf", code=2)
+
+
+def generated(folder, name):
+    """Greedily, or a translation by beams; nothing of an encoder."""
+    if name == "encoder":
+        return ""
+    if name == "pairs":
+        return run(folder, "tfm-generate", "ck", "--beam", "3", "--max-tokens", "12", text="line 7: the\nbrown\nfox 4\n")
+    return run(folder, "tfm-generate", "ck", "--prompt", "line 7", "--max-tokens", "12", "--temperature", "0")
+
+
+def check_windows_say_what_a_query_sees(root):
+    """A longer window than the text changes no bit; a generated text is the likeliest one of the whole text; less work is planned."""
+    model, data = KINDS["windows"]
+    losses, flops, seconds = [], [], []
+    for window in (0, 16, 1000, 5):
+        folder = prepared(root, f"window{window}", MIXED.format(model=model.replace("window: 5", f"window: {window}"), data=data))
+        run(folder, "tfm-train", "run.yaml")
+        losses.append([step["loss"] for step in events_of(folder, "step")])
+        plan = json.loads(run(folder, "tfm-plan", "run.yaml", "--ranks", "1", "--device", "h100", "--json", "train.seq_len=4096",
+                              "model.max_seq_len=4096", "precision=bf16"))
+        flops.append(plan["flops_per_step"])
+        seconds.append(plan["step_seconds"])
+    assert losses[0] == losses[1] == losses[2] and losses[0][0] != losses[3][0], losses
+    assert flops[0] > flops[2] > flops[1] > flops[3] and seconds[0] > seconds[2] > seconds[1] >= seconds[3], (flops, seconds)
+    text = generated(folder, "windows").encode()[:16]  # positions of the model
+    size = len(text)
+    header = json.dumps({"input_ids": {"dtype": "I64", "shape": [1, size], "data_offsets": [0, 8 * size]}}).encode()
+    (folder / "in.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + struct.pack(f"<{size}q", *text))
+    run(folder, "tfm-probe", "ck", "--batch", "in.safetensors", "--out", "out.safetensors")
+    raw = (folder / "out.safetensors").read_bytes()
+    start = 8 + struct.unpack("<Q", raw[:8])[0]
+    at = json.loads(raw[8:start])["logits"]["data_offsets"]
+    logits = array.array("f", raw[start + at[0]:start + at[1]])
+    rows = [logits[260 * t:260 * (t + 1)] for t in range(size)]
+    assert [row.index(max(row)) for row in rows[len("line 7") - 1:-1]] == list(text[len("line 7"):]), (text, rows)
+    run(folder, "tfm-convert", "export", "ck", "hf")
+    config = json.loads((folder / "hf/config.json").read_text())
+    assert (config["model_type"], config["layer_types"]) == ("qwen3", (["sliding_attention"] * 2 + ["full_attention"]) * 2), config
+    assert config["sliding_window"] == 5 and config["use_sliding_window"], config
+    found = []
+    for source in ("ck", "hf"):
+        run(folder, "tfm-eval", source, "--text", "text.txt", "--json", "eval.json", *(["data.tokenizer=bytes"] if source == "hf" else []))
+        found.append(json.loads((folder / "eval.json").read_text())["loss"])
+    assert abs(found[0] - found[1]) < 1e-9, found
 
 
 def classified(root, name, **settings):
@@ -221,6 +283,7 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         root = pathlib.Path(root)
         for check in (check_terms_on_every_layout, check_terms_in_every_output, check_terms_for_prometheus, check_layers_of_several_kinds,
+                      check_windows_say_what_a_query_sees,
                       check_classifiers_on_every_layout, check_a_classifier_learns, check_a_downloaded_encoder_gets_a_classifier):
             check(root)
             print(f"{check.__name__}: ok", flush=True)

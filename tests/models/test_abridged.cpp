@@ -48,5 +48,12 @@ TEST(Abridged, FlopsAreThoseOfTheWholeModel) {
   EXPECT_GT(flops[11] - flops[5], 2. * 16 * 64 * 100 - 1);
 }
 
+TEST(Abridged, ScoresOfAWindowAreThoseThatItLeaves) {
+  const auto flops = models::layer_flops(
+      decoder(3, ", layers: [w, g, g], layer_kinds: {w: {attention: {window: 3}}, g: {}}"));
+  const double of_pair = 4 * 64, seen = 16 * 3 - 3 - 16 * 0.5;  // a query's own key counts by half
+  EXPECT_EQ(flops[1] - flops[0], of_pair * (16 * 16 - 2 * seen));
+}
+
 }  // namespace
 }  // namespace tfm

@@ -1,0 +1,99 @@
+#include "huggingface/windows.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace tfm::huggingface {
+namespace {
+
+constexpr const char *kWindow = "sliding_window", *kUsed = "use_sliding_window",
+                     *kTypes = "layer_types", *kSliding = "sliding_attention",
+                     *kFull = "full_attention";
+constexpr std::int64_t kAbsent = 4096;
+
+using Widths = std::vector<std::int64_t>;  // of each layer
+
+Widths windows_of(const config::ModelConfig& m) {
+  const auto stacks = m.stacks();
+  Widths all;
+  for (const config::LayerConfig& l : stacks[0]) all.push_back(l.attention.window);
+  return all;
+}
+
+// 0: no layer has a window.
+std::int64_t widest(const Widths& all) { return all.empty() ? 0 : std::ranges::max(all); }
+
+Widths windows_in(const io::JsonNode& c, std::int64_t layers, Slides slides) {
+  const std::int64_t window = c.flag(kUsed, false) ? window_in(c, kAbsent) : 0,
+                     limit = whole(c, "max_window_layers", 28);
+  Widths all;
+  if (const auto types = c.find(kTypes)) {
+    for (const io::JsonNode& type : types->items()) {
+      const bool sliding = type.string() == kSliding;
+      if (!sliding && type.string() != kFull)
+        type.fail("'" + type.string() + "' is not supported; expected '" + kFull + "' or '" +
+                  kSliding + "'");
+      if (sliding && window == 0)
+        type.fail(std::string("there is no window; expected ") + kUsed + " true and a " + kWindow);
+      all.push_back(sliding ? window : 0);
+    }
+    if (std::ssize(all) != layers)
+      types->fail("has " + std::to_string(all.size()) + " types; expected one for each of the " +
+                  std::to_string(layers) + " layers (num_hidden_layers)");
+    return all;
+  }
+  for (std::int64_t l = 0; l < layers; ++l) all.push_back(slides(l, limit) ? window : 0);
+  return all;
+}
+
+}  // namespace
+
+std::int64_t window_in(const io::JsonNode& c, std::int64_t absent) {
+  if (!has_member(c, kWindow)) return absent;
+  const auto given = c.find(kWindow);
+  return given ? given->integer(1, INT32_MAX) : 0;
+}
+
+void write_window(Json& j, const config::ModelConfig& m, std::int64_t absent) {
+  const std::int64_t window = widest(windows_of(m));
+  if (contains(j, kWindow) || window != absent)
+    set(j, {{kWindow, window > 0 ? MemberValue(window) : MemberValue(nullptr)}});
+}
+
+bool slides_after(std::int64_t layer, std::int64_t max_window_layers) {
+  return layer >= max_window_layers;
+}
+
+void read_windows(config::ModelConfig& m, const io::JsonNode& c, Slides slides) {
+  const Widths all = windows_in(c, m.n_layers, slides);
+  const std::int64_t window = widest(all);
+  std::size_t period = 1;
+  while (period < all.size() &&
+         !std::equal(all.begin() + static_cast<std::ptrdiff_t>(period), all.end(), all.begin()))
+    ++period;
+  if (period == 1) {
+    m.attention.window = window;
+    return;
+  }
+  for (std::size_t l = 0; l < period; ++l) m.layers.emplace_back(all[l] > 0 ? "local" : "global");
+  m.layer_kinds = {{"local", m}, {"global", m}};
+  m.layer_kinds[0].layer.attention.window = window;
+}
+
+void write_windows(Json& j, const config::ModelConfig& m, Slides slides) {
+  const Widths all = windows_of(m);
+  if (contains(j, kUsed)) try {
+      if (windows_in(io::JsonNode(j, "config.json"), m.n_layers, slides) == all) return;
+    } catch (const Error&) {  // it is of another architecture
+    }
+  const std::int64_t window = widest(all);
+  set(j, {{kUsed, window > 0}});
+  if (window > 0) set(j, {{kWindow, window}});
+  if (window == 0 && !contains(j, kTypes)) return;
+  j[kTypes] = Json::array();
+  for (const std::int64_t w : all) j[kTypes].push_back(w > 0 ? kSliding : kFull);
+}
+
+}  // namespace tfm::huggingface

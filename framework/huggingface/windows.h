@@ -1,0 +1,22 @@
+#pragma once
+// Windows of attention (attention.window) in the config.json of decoders. Query t of a layer with
+// `sliding_window` sees the keys t - sliding_window + 1 to t.
+#include "huggingface/architecture.h"
+
+namespace tfm::huggingface {
+
+// Member sliding_window; null: 0, no window. `absent`: its value where it is not there.
+std::int64_t window_in(const io::JsonNode& c, std::int64_t absent);
+// That of layers which are all alike.
+void write_window(Json& j, const config::ModelConfig& m, std::int64_t absent);
+
+// Whether a layer has a window where layer_types does not say so.
+using Slides = bool (*)(std::int64_t layer, std::int64_t max_window_layers);
+// The layers from max_window_layers on.
+bool slides_after(std::int64_t layer, std::int64_t max_window_layers);
+// With use_sliding_window some layers have one window and the others none. Windows are read after
+// everything else that layers have.
+void read_windows(config::ModelConfig& m, const io::JsonNode& c, Slides slides);
+void write_windows(Json& j, const config::ModelConfig& m, Slides slides);
+
+}  // namespace tfm::huggingface
