@@ -29,6 +29,11 @@ double output_std(const nn::Context& c, const config::LayerConfig& l, const Stac
              : c.init_std;
 }
 
+std::optional<nn::HeadNorm::Options> qk_norm_of(const config::LayerConfig& l) {
+  if (l.qk_norm == config::QkNorm::none) return std::nullopt;
+  return nn::HeadNorm::Options{norm_of(l), l.qk_norm == config::QkNorm::whole};
+}
+
 nn::AttentionOptions attention_options(const nn::Context& c, const config::LayerConfig& l,
                                        const StackInfo& stack) {
   return {.width = stack.d_model,
@@ -37,7 +42,7 @@ nn::AttentionOptions attention_options(const nn::Context& c, const config::Layer
           .head_size = l.d_head,
           .qkv_bias = l.has_qkv_bias(),
           .bias = l.bias,
-          .qk_norm = l.qk_norm ? std::optional(norm_of(l)) : std::nullopt,
+          .qk_norm = qk_norm_of(l),
           .scale = l.scale_attention ? 1 / std::sqrt(static_cast<double>(l.d_head)) : 1.0,
           .dropout = l.dropout.attention,
           .output_std = output_std(c, l, stack)};

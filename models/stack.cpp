@@ -40,7 +40,7 @@ Stack::Stack(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
     layers_.push_back(make_layer(c, prefix + "layers." + std::to_string(l), layers[l], info));
   }
   c.parameters.next_layer();
-  if (m.norm_position == config::NormPosition::pre)
+  if (m.norm_position != config::NormPosition::post)
     final_norm_.emplace(c, prefix + "final_norm", m.d_model, norm_of(m));
 }
 
@@ -73,14 +73,15 @@ graph::Value Stack::record_layer(graph::Recorder& r, std::size_t l, graph::Value
   const graph::Recorder::Named name(r, "layers." + std::to_string(l), comm::Purpose::layers);
   const graph::Recorder::Checkpoint scope(r);
   const Layer& layer = layers_[l];
-  const bool pre = layer.config.norm_position == config::NormPosition::pre;
+  const config::NormPosition position = layer.config.norm_position;
   const double p = context.training ? layer.config.dropout.residual : 0;
   const ops::ActivationRegion place = nn::outside_tp_region(context_, context.rows, d_model_);
   const auto sublayer = [&](const char* of, const nn::Norm& norm, const auto& part) {
-    const graph::Value y = part(pre ? norm(r, x) : x);
+    graph::Value y = part(position == config::NormPosition::pre ? norm(r, x) : x);
+    if (position == config::NormPosition::inner) y = norm(r, y);
     const graph::Recorder::Named named(r, of);
     x = ops::dropout_add(r, y, x, p, place);
-    if (!pre) x = norm(r, x);
+    if (position == config::NormPosition::post) x = norm(r, x);
   };
   sublayer("attention", layer.attention_norm,
            [&](graph::Value h) { return record(*layer.attention, h); });

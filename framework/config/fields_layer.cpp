@@ -153,7 +153,10 @@ void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {
                            "add biases to the query, key and value projections; auto: as `bias`"),
                     "auto"),
           l.qkv_bias);
-  v.value(flag("qk_norm", "normalize the queries and keys of each head, before RoPE"), l.qk_norm);
+  v.value(option("qk_norm",
+                 "normalize queries and keys before RoPE; true: each head alone; whole: over the "
+                 "whole width, as OLMo 2"),
+          l.qk_norm);
   v.value(flag("scale_attention", "divide attention scores by sqrt(d_head)"), l.scale_attention);
   v.value(option("position", "position encoding"), l.position);
   v.section(section("rope", "rotary position embedding (RoPE), for `position: rope`"),
@@ -168,7 +171,9 @@ void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {
   v.section(section("experts", "a mixture of experts in place of one feed-forward network"),
             [&l, model](FieldVisitor& e) { describe_experts(l.experts, model, e); });
   v.value(option("norm", "normalization layer"), l.norm);
-  v.value(option("norm_position", "pre: before each sublayer; post: after the residual addition"),
+  v.value(option("norm_position",
+                 "pre: before each sublayer; post: after the residual addition; inner: after each "
+                 "sublayer, before the addition, as OLMo 2"),
           l.norm_position);
   v.value(Field{.name = "norm_eps",
                 .help = "epsilon added to the variance",

@@ -46,7 +46,7 @@ struct LayerConfig {
   std::int64_t n_kv_heads = 0;          // 0 when read: filled with n_heads
   std::int64_t d_head = 0;              // filled with d_model / n_heads
   Switch qkv_bias = Switch::automatic;  // automatic: as bias
-  bool qk_norm = false;  // norm of each head's queries and keys, before rotary positions
+  QkNorm qk_norm = QkNorm::none;        // of queries and keys, before rotary positions
   bool scale_attention = true;
   Position position = Position::learned;  // learned and sinusoidal: added to the embeddings
   RopeConfig rope;

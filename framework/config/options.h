@@ -15,7 +15,9 @@ enum class Family : std::uint8_t { unset, encoder, decoder, encoder_decoder };
 enum class Position : std::uint8_t { learned, sinusoidal, rope, alibi, relative, none };
 enum class Sinusoid : std::uint8_t { interleaved, halves };
 enum class Norm : std::uint8_t { layernorm, rmsnorm };
-enum class NormPosition : std::uint8_t { pre, post };
+enum class NormPosition : std::uint8_t { pre, post, inner };
+// Norms of queries and keys: of each head, or over the whole width.
+enum class QkNorm : std::uint8_t { none, heads, whole };
 enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, swiglu, geglu };
 // yes and no: for models with one stack; the others: for an encoder_decoder.
 enum class TieEmbeddings : std::uint8_t { yes, no, all, inputs, decoder, none };
@@ -61,7 +63,8 @@ constexpr Words<4> words(Pool) { return {"auto", "first", "mean", "last"}; }
 constexpr Words<2> words(Router) { return {"softmax", "sigmoid"}; }
 constexpr Words<2> words(Balance) { return {"loss", "none"}; }
 constexpr Words<2> words(BalanceOver) { return {"sequence", "batch"}; }
-constexpr Words<2> words(NormPosition) { return {"pre", "post"}; }
+constexpr Words<3> words(NormPosition) { return {"pre", "post", "inner"}; }
+constexpr Words<3> words(QkNorm) { return {"false", "true", "whole"}; }
 constexpr Words<6> words(Activation) {
   return {"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"};
 }

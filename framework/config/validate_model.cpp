@@ -118,6 +118,15 @@ void check_window(const LayerConfig& l, const std::string& path, const Report& r
 }
 
 // `path`: of the layer's keys.
+void check_norms(const LayerConfig& l, const std::string& path, const Report& report) {
+  if (l.qk_norm == QkNorm::whole && l.norm != Norm::rmsnorm)
+    report({path + "qk_norm", path + "norm"},
+           "qk_norm whole is an RMSNorm, but norm is " + word(l.norm) +
+               "; expected norm rmsnorm, or qk_norm true",
+           "");
+}
+
+// `path`: of the layer's keys.
 void check_experts(const LayerConfig& l, const std::string& path, const Report& report) {
   const ExpertsConfig& e = l.experts;
   const std::string key = path + "experts.";
@@ -300,6 +309,7 @@ void check_model(const ModelConfig& m, const Report& report) {
   for (const auto& [path, layer] : m.kinds_in_use()) {
     check_heads(*layer, path, m, first);
     check_window(*layer, path, first);
+    check_norms(*layer, path, first);
     check_experts(*layer, path, first);
   }
   check_positions(m, first);

@@ -8,15 +8,15 @@
 namespace tfm::huggingface {
 
 Architecture gpt2(), llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
-    bert(), roberta(), t5(), bart(), marian();
+    olmo2(), bert(), roberta(), t5(), bart(), marian();
 
 namespace {
 
 // Where several compute the same, an export without a chosen architecture writes the first.
 const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> all{
-      gpt2(),      llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(),
-      qwen3_moe(), bert(),  roberta(), t5(),      bart(),  marian()};
+  static const std::vector<Architecture> all{gpt2(),      llama(), mistral(),   mixtral(), qwen2(),
+                                             qwen2_moe(), qwen3(), qwen3_moe(), olmo2(),   bert(),
+                                             roberta(),   t5(),    bart(),      marian()};
   return all;
 }
 
@@ -118,7 +118,8 @@ bool matches(std::string_view name, std::string_view pattern) {
 }
 
 Needs plain_attention(const config::ModelConfig& m) {
-  return {{m.has_qkv_bias() == m.bias, "qkv_bias: auto"}, {!m.qk_norm, "qk_norm: false"}};
+  return {{m.has_qkv_bias() == m.bias, "qkv_bias: auto"},
+          {m.qk_norm == config::QkNorm::none, "qk_norm: false"}};
 }
 
 Needs plain_ffn(const config::ModelConfig& m) {

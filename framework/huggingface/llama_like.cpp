@@ -84,8 +84,11 @@ void write(Json& j, const config::ModelConfig& m) {
 }
 
 Needs needs(const config::ModelConfig& m) {
+  return decoder(m) + Needs{{m.norm_position == config::NormPosition::pre, "norm_position: pre"}};
+}
+
+Needs decoder(const config::ModelConfig& m) {
   return {{m.position == config::Position::rope, "position: rope"},
-          {m.norm_position == config::NormPosition::pre, "norm_position: pre"},
           {m.norm == config::Norm::rmsnorm, "norm: rmsnorm"},
           {m.gated(), "activation: swiglu"},
           {m.scale_attention, "scale_attention: true"},
@@ -97,6 +100,7 @@ Needs needs(const config::ModelConfig& m) {
 
 void tensors(Table& t, const config::ModelConfig& m, const ExpertNames& names) {
   const std::int64_t C = m.d_model;
+  const bool inner = m.norm_position == config::NormPosition::inner;
   const auto network = [&](const std::string& name, const std::string& part, std::int64_t F) {
     t.linear(name + "gate_proj", part + "gate", F, C, m.has_ffn_bias());
     t.linear(name + "up_proj", part + "up", F, C, m.has_ffn_bias());
@@ -107,13 +111,15 @@ void tensors(Table& t, const config::ModelConfig& m, const ExpertNames& names) {
   for (std::int64_t l = 0; l < m.n_layers; ++l) {
     const std::string h = "model.layers." + std::to_string(l) + ".",
                       p = "layers." + std::to_string(l) + ".";
-    t.norm(h + "input_layernorm", p + "attention_norm");
+    t.norm(h + (inner ? "post_attention_layernorm" : "input_layernorm"), p + "attention_norm");
     t.attention(h + "self_attn.", {"q_proj", "k_proj", "v_proj", "o_proj"}, p + "attention");
-    if (m.qk_norm) {
-      t.tensor(h + "self_attn.q_norm.weight", {m.d_head}, p + "attention.query_norm.weight");
-      t.tensor(h + "self_attn.k_norm.weight", {m.d_head}, p + "attention.key_norm.weight");
-    }
-    t.norm(h + "post_attention_layernorm", p + "ffn_norm");
+    for (const auto& [theirs, ours, heads] :
+         {std::tuple{"q_norm", "query_norm", m.n_heads}, {"k_norm", "key_norm", m.n_kv_heads}})
+      if (m.qk_norm != config::QkNorm::none)
+        t.tensor(h + "self_attn." + theirs + ".weight",
+                 {(m.qk_norm == config::QkNorm::whole ? heads : 1) * m.d_head},
+                 p + "attention." + ours + ".weight");
+    t.norm(h + (inner ? "post_feedforward_layernorm" : "post_attention_layernorm"), p + "ffn_norm");
     const config::ExpertsConfig& e = layers[static_cast<std::size_t>(l)].experts;
     if (e.count == 0) {
       network(h + "mlp.", p + "ffn.", m.d_ff);

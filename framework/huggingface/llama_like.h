@@ -12,7 +12,9 @@ struct Defaults {
 // Reads everything except biases.
 config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults);
 void write(Json& j, const config::ModelConfig& m);
-Needs needs(const config::ModelConfig& m);  // except biases and norms of heads
+// Except biases and norms of heads; decoder: and where norms are.
+Needs needs(const config::ModelConfig& m);
+Needs decoder(const config::ModelConfig& m);
 // The tensors of layers with experts: `block` is their feed-forward part.
 struct ExpertNames {
   const char* block;  // "mlp."

@@ -20,7 +20,7 @@ Needs needs(const config::ModelConfig& m) {
   return llama_like::needs(m) + plain_ffn(m) +
          Needs{{!m.bias, "bias: false"},
                {m.has_qkv_bias(), "qkv_bias: true"},
-               {!m.qk_norm, "qk_norm: false"}};
+               {m.qk_norm == config::QkNorm::none, "qk_norm: false"}};
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace {
 config::ModelConfig read(const io::JsonNode& c) {
   must_be(c, "attention_bias", false);
   config::ModelConfig m = llama_like::read(c, {151936, 32, 22016, 32768, 128});
-  m.qk_norm = true;
+  m.qk_norm = config::QkNorm::heads;
   read_windows(m, c, slides_after);
   return m;
 }
@@ -22,7 +22,7 @@ Needs needs(const config::ModelConfig& m) {
   return llama_like::needs(m) + plain_ffn(m) +
          Needs{{!m.bias, "bias: false"},
                {!m.has_qkv_bias(), "qkv_bias: false"},
-               {m.qk_norm, "qk_norm: true"}};
+               {m.qk_norm == config::QkNorm::heads, "qk_norm: true"}};
 }
 
 }  // namespace

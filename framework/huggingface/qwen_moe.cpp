@@ -59,13 +59,13 @@ void write2(Json& j, const config::ModelConfig& m) {
 
 Needs needs2(const config::ModelConfig& m) {
   return needs_both(m) + Needs{{m.experts.shared_gate, "experts: {shared: 1, shared_gate: true}"},
-                               {!m.qk_norm, "qk_norm: false"}};
+                               {m.qk_norm == config::QkNorm::none, "qk_norm: false"}};
 }
 
 config::ModelConfig read3(const io::JsonNode& c) {
   must_be(c, "attention_bias", false);
   config::ModelConfig m = read_both(c, {151936, 4, 6144, 32768}, 128, 8, 768);
-  m.qk_norm = true;
+  m.qk_norm = config::QkNorm::heads;
   read_windows(m, c, slides3);
   if (const auto types = c.find("layer_types"))  // which transformers does not read here
     if (m.attention.window == 0 && c.flag("use_sliding_window", false) &&
@@ -84,7 +84,7 @@ void write3(Json& j, const config::ModelConfig& m) {
 Needs needs3(const config::ModelConfig& m) {
   return needs_both(m) + Needs{{m.experts.shared == 0, "experts: {shared: 0}"},
                                {!m.has_qkv_bias(), "qkv_bias: false"},
-                               {m.qk_norm, "qk_norm: true"}};
+                               {m.qk_norm == config::QkNorm::heads, "qk_norm: true"}};
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {

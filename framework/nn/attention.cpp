@@ -26,10 +26,10 @@ std::int64_t kv_width(const Context& c, const AttentionOptions& o) {
   return 2 * o.head_size * div_exact(o.kv_heads, c.shards);
 }
 
-std::optional<HeadNorm> head_norm(Context& c, const std::vector<std::string>& names,
+std::optional<HeadNorm> head_norm(Context& c, const std::vector<HeadNorm::Group>& groups,
                                   const AttentionOptions& o) {
   if (!o.qk_norm) return std::nullopt;
-  return std::optional<HeadNorm>(std::in_place, c, names, o.head_size, *o.qk_norm);
+  return std::optional<HeadNorm>(std::in_place, c, groups, o.head_size, *o.qk_norm);
 }
 
 }  // namespace
@@ -43,7 +43,9 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
             {name + ".key", options_.kv_heads * options_.head_size},
             {name + ".value", options_.kv_heads * options_.head_size}},
            options_.width, {Placement::shard_rows, options_.qkv_bias, c.init_std}),
-      norm_(head_norm(c, {name + ".query_norm", name + ".key_norm"}, options_)),
+      norm_(head_norm(
+          c, {{name + ".query_norm", options_.heads}, {name + ".key_norm", options_.kv_heads}},
+          options_)),
       output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
               {Placement::shard_columns, options_.bias, options_.output_std}) {}
 
@@ -63,7 +65,7 @@ graph::Value SelfAttention::queries_keys_values(graph::Recorder& r, graph::Value
   const std::int64_t heads = div_exact(options_.heads, context_.shards),
                      kv_heads = div_exact(options_.kv_heads, context_.shards);
   graph::Value qkv = qkv_(r, enter_tp_region(r, context_, x));
-  if (norm_) qkv = (*norm_)(r, qkv, {heads, kv_heads});
+  if (norm_) qkv = (*norm_)(r, qkv);
   if (options_.rotary_frequency.empty()) return qkv;
   return ops::rotary(r, qkv,
                      {heads + kv_heads, options_.head_size, options_.rotary_frequency, rows});
@@ -108,14 +110,14 @@ CrossAttention::CrossAttention(Context& c, const std::string& name, Options opti
           {{name + ".key", options.kv_heads * options.head_size},
            {name + ".value", options.kv_heads * options.head_size}},
           options.encoder_width, {Placement::shard_rows, options.qkv_bias, c.init_std}),
-      query_norm_(head_norm(c, {name + ".query_norm"}, options)),
-      key_norm_(head_norm(c, {name + ".key_norm"}, options)),
+      query_norm_(head_norm(c, {{name + ".query_norm", options.heads}}, options)),
+      key_norm_(head_norm(c, {{name + ".key_norm", options.kv_heads}}, options)),
       output_(c, {{name + ".output", options.width}}, options.heads * options.head_size,
               {Placement::shard_columns, options.bias, options.output_std}) {}
 
 graph::Value CrossAttention::keys_values(graph::Recorder& r, graph::Value encoder_states) const {
   const graph::Value kv = kv_(r, encoder_states);
-  return key_norm_ ? (*key_norm_)(r, kv, {div_exact(options_.kv_heads, context_.shards)}) : kv;
+  return key_norm_ ? (*key_norm_)(r, kv) : kv;
 }
 
 graph::Value CrossAttention::attend(graph::Recorder& r, graph::Value x, graph::Value keys_values,
@@ -128,7 +130,7 @@ graph::Value CrossAttention::attend(graph::Recorder& r, graph::Value x, graph::V
       on_rank(context_, options_, queries, source.rows, c.training, source.right_padded);
   a.visible = {};
   graph::Value q = query_(r, enter_tp_region(r, context_, x));
-  if (query_norm_) q = (*query_norm_)(r, q, {a.heads});
+  if (query_norm_) q = (*query_norm_)(r, q);
   const graph::Value y =
       ops::attention(r, {.q = q, .kv = keys_values, .k_segments = source.segments}, std::move(a));
   return leave_tp_region(r, context_, output_(r, y), output_.bias(r));

@@ -8,7 +8,7 @@ namespace tfm::nn {
 struct AttentionOptions {
   std::int64_t width = 0, heads = 0, kv_heads = 0, head_size = 0;
   bool qkv_bias = true, bias = true;
-  std::optional<Norm::Options> qk_norm;  // per head, before rotary positions
+  std::optional<HeadNorm::Options> qk_norm;  // before rotary positions
   double scale = 1, dropout = 0, output_std = 0.02;
 };
 

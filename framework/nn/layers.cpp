@@ -54,25 +54,33 @@ graph::Value Norm::operator()(graph::Recorder& r, graph::Value x) const {
                    shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
 }
 
-HeadNorm::HeadNorm(Context& c, const std::vector<std::string>& names, std::int64_t head_size,
-                   Norm::Options options)
-    : parameters_(&c.parameters), head_size_(head_size), options_(options) {
+HeadNorm::HeadNorm(Context& c, const std::vector<Group>& groups, std::int64_t head_size,
+                   Options options)
+    : parameters_(&c.parameters), head_size_(head_size), shards_(c.shards), options_(options) {
   std::vector<PartSpec> parts;
-  for (const std::string& name : names) parts.push_back({name, head_size});
-  gain_ = c.parameters.add({.parts = renamed(parts, ".weight"),
-                            .init = {Init::Kind::constant, 1.0},
-                            .partial = c.partial_where(c.split())});
+  for (const Group& g : groups) {
+    parts.push_back({g.name, options.whole ? g.heads * head_size : head_size});
+    heads_.push_back(div_exact(g.heads, c.shards));
+  }
+  const comm::AxisSet terms = c.partial_where(c.split() && !options.whole);
+  gain_ = c.parameters.add(
+      {.parts = renamed(parts, ".weight"),
+       .placement = options.whole ? placed(Placement::shard_rows, kModelAxes) : Placements{},
+       .init = {Init::Kind::constant, 1.0},
+       .partial = terms});
   if (options.bias && !options.rms)
-    shift_ =
-        c.parameters.add({.parts = renamed(parts, ".bias"), .partial = c.partial_where(c.split())});
+    shift_ = c.parameters.add({.parts = renamed(parts, ".bias"), .partial = terms});
 }
 
-graph::Value HeadNorm::operator()(graph::Recorder& r, graph::Value x,
-                                  std::vector<std::int64_t> groups) const {
+graph::Value HeadNorm::operator()(graph::Recorder& r, graph::Value x) const {
   const graph::Recorder::Named scope(r, "qk_norm");
-  return ops::head_norm(r, x, {{options_.eps, options_.rms}, head_size_, std::move(groups)},
-                        parameters_->record(r, gain_),
-                        shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
+  const graph::Value gain = parameters_->record(r, gain_);
+  if (!options_.whole)
+    return ops::head_norm(r, x, {{options_.eps, options_.rms}, head_size_, heads_}, gain,
+                          shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
+  std::vector<std::int64_t> widths;
+  for (const std::int64_t heads : heads_) widths.push_back(heads * head_size_);
+  return ops::width_norm(r, x, {options_.eps, widths, shards_, kModelAxes}, gain);
 }
 
 graph::Value enter_tp_region(graph::Recorder& r, const Context& c, graph::Value x) {

@@ -68,22 +68,27 @@ class Norm {
   Options options_;
 };
 
-// Norms of the heads of queries and keys. Since heads are sharded over tensor ranks, each rank has
-// a term of the gradient.
+// Norms of queries and keys, which are sharded by heads over tensor ranks: of each head alone, of
+// whose gain each rank has a term of the gradient, or over all heads of all ranks.
 class HeadNorm {
  public:
-  // One gain (and shift) per group of heads; `names` are the names of the groups' parts.
-  HeadNorm(Context& c, const std::vector<std::string>& names, std::int64_t head_size,
-           Norm::Options options);
-  // groups: number of heads of each group; a row of x begins with these heads.
-  graph::Value operator()(graph::Recorder& r, graph::Value x,
-                          std::vector<std::int64_t> groups) const;
+  struct Options : Norm::Options {
+    bool whole = false;  // over the width of a group; an RMSNorm
+  };
+  struct Group {
+    std::string name;    // of its gain
+    std::int64_t heads;  // of all ranks
+  };
+  HeadNorm(Context& c, const std::vector<Group>& groups, std::int64_t head_size, Options options);
+  // A row of x begins with the groups' heads of this rank.
+  graph::Value operator()(graph::Recorder& r, graph::Value x) const;
 
  private:
   const ParameterSet* parameters_;
+  std::vector<std::int64_t> heads_;  // of each group on this rank
   std::int64_t head_size_;
-  int gain_, shift_ = -1;
-  Norm::Options options_;
+  int shards_, gain_, shift_ = -1;
+  Options options_;
 };
 
 // "ffn" of "layers.3.ffn".

@@ -40,6 +40,18 @@ struct HeadNormOptions {
 graph::Value head_norm(graph::Recorder& r, graph::Value x, HeadNormOptions options,
                        graph::Value gain, graph::Value shift = {});
 
+// RMSNorm over groups of columns, of each of which `shards` ranks along `axes` have an equal part:
+// groups[0] columns of this rank, then groups[1], and so on. The gain has an element for each of
+// them. Columns after the groups are copied.
+struct WidthNormOptions {
+  double eps = 1e-5;
+  std::vector<std::int64_t> groups;
+  int shards = 1;
+  comm::AxisSet axes = {};
+};
+graph::Value width_norm(graph::Recorder& r, graph::Value x, WidthNormOptions options,
+                        graph::Value gain);
+
 // y = act(x); if gated, x = [gate | up] and y = act(gate) * up.
 graph::Value activation(graph::Recorder& r, graph::Value x, kernels::Activation kind, bool gated);
 

@@ -24,6 +24,9 @@ const std::vector<test::ModelCase> kContexts{
      "tie_embeddings: inputs, attention: {window: 5}, dropout: {attention: 0.2, residual: 0.2, "
      "output: 0.2}",
      "type: pairs"},
+    {"family: decoder, n_layers: 2, n_kv_heads: 4, position: rope, norm: rmsnorm, norm_position: "
+     "inner, qk_norm: whole",
+     "type: tokens"},
     {"family: decoder, n_layers: 3, position: rope, dropout: 0.1, layers: [a, b, c], layer_kinds: "
      "{a: {}, b: {n_kv_heads: 4, d_ff: 64, rope: {theta: 100}, attention: {window: 5}}, c: "
      "{position: alibi, qk_norm: true, attention: {window: 2}}}",

@@ -1,6 +1,7 @@
 // LayerNorm and RMSNorm on the emulator.
 #include "kernel_runs.h"
 #include "kernels/norm.h"
+#include "kernels/width_norm.h"
 
 namespace tfm::test {
 namespace {
@@ -73,6 +74,56 @@ TYPED_TEST(DeviceNorms, AsTheCpus) {
     SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols);
     expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
   }
+}
+
+// Columns that ranks share out, `width` in all, behind others in rows of `stride` elements.
+struct WidthNormCase {
+  std::int64_t rows, cols, width, stride;
+  bool accumulate = false, dx = true;
+  int first = 0;  // column
+
+  template <class D, class T>
+  Results run() const {
+    using W = Accum<T>;
+    using namespace kernels;
+    const std::int64_t n = rows * stride;
+    typename D::template Array<T> x("x", rounded<T>(random_values(n, 1, 2))),
+        gain("gain", rounded<T>(random_values(cols, 2))), dy("dy", rounded<T>(random_values(n, 4))),
+        y("y", n), dxs("dx", n);
+    typename D::template Array<W> squares("squares", rows), products("products", rows),
+        dgain("dgain", cols);
+    y.assign(Values(n, 3)), dxs.assign(Values(n, 0.5)), dgain.assign(Values(cols, 0.5));
+    const SharedRows of{rows, cols, stride};
+    auto& s = D::stream();
+    row_sums(s, RowSumsArgs<T>{of, x + first, nullptr, nullptr, squares});
+    row_sums(s, RowSumsArgs<T>{of, x + first, dy + first, gain, products});
+    const WidthNormArgs<T> forward{of, width, 1e-5, squares, x + first, gain, y + first};
+    width_norm(s, forward);
+    width_norm_backward(
+        s, WidthNormBackwardArgs<T>{forward, products, dy + first, dx ? dxs + first : nullptr,
+                                    accumulate, dgain, accumulate});
+    const double sums = std::sqrt(static_cast<double>(std::max(rows, cols)));
+    return {{"squares", squares.values(), rounding<W>(16 * sums)},
+            {"products", products.values(), rounding<W>(16 * sums)},
+            {"y", y.values(), rounding<T>(8)},
+            {"dx", dxs.values(), rounding<T>(16)},
+            {"dgain", dgain.values(), rounding<W>(16 * sums)}};
+  }
+};
+
+TYPED_TEST(DeviceNorms, OverSharedColumnsAsTheCpus) {
+  for (const WidthNormCase& c : {WidthNormCase{1, 1, 1, 1},
+                                 {3, 7, 14, 7},
+                                 {19, 65, 65, 80, true},
+                                 {130, 32, 64, 96, false, true, 32},
+                                 {40, 300, 600, 310, true, true, 5},
+                                 {9, 72, 72, 72, false, false}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols);
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+  }
+  expect_needs_barriers([&]<class D>() {
+    return WidthNormCase{130, 32, 64, 96}.run<D, TypeParam>();
+  });
 }
 
 TYPED_TEST(DeviceNorms, DISABLED_AtRealShapes) {

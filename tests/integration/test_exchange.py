@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = sorted((ROOT / "tests/fixtures/huggingface").iterdir())
 DIVIDES = {"gpt2": ("n_head", "n_inner"), "llama": ("num_key_value_heads", "intermediate_size"), "bert": ("num_attention_heads", "intermediate_size"),
            "t5": ("num_heads", "d_ff"), "bart": ("encoder_attention_heads", "encoder_ffn_dim"), "marian": ("encoder_attention_heads", "encoder_ffn_dim"),
-           **dict.fromkeys(("mistral", "mixtral", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")),
+           **dict.fromkeys(("mistral", "mixtral", "olmo2", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")),
            "roberta": ("num_attention_heads", "intermediate_size"),
            "qwen2_moe": ("num_key_value_heads", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"),
            "qwen3_moe": ("num_key_value_heads", "intermediate_size", "moe_intermediate_size")}
@@ -89,7 +89,8 @@ def compare(name, expected, found, rows):
         assert difference <= 1e-4 * norm(g) + noise, f"{name}: {k} differs by {difference} of {norm(g)}"
 
 
-IN_STAGES = {"bart_1", "bert_3", "gpt2_1", "llama_1", "mistral_window_0", "t5_1"}  # whose blocks and positions four ranks can share
+# Whose blocks and positions four ranks can share.
+IN_STAGES = {"bart_1", "bert_3", "gpt2_1", "llama_1", "mistral_window_0", "olmo2_1", "t5_1"}
 
 
 def check_against_transformers():

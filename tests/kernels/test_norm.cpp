@@ -1,6 +1,7 @@
 // LayerNorm, RMSNorm and the activations: values, gradients, row independence.
 #include "kernels/activation.h"
 #include "kernels/norm.h"
+#include "kernels/width_norm.h"
 #include "support/kernel_case.h"
 
 namespace tfm::test {
@@ -59,6 +60,43 @@ TYPED_TEST(Norm, ForwardMatchesTheDefinition) {
         expect_close(values(r.y), reference::norm(rows, cols, c.x, c.gain, c.bias, 1e-5, rms),
                      tolerance<TypeParam>(4 * amplify), "y");
       }
+}
+
+// Two halves of the columns, whose sums are added up in between.
+TYPED_TEST(Norm, OverSharedColumnsIsThatOfTheWholeRow) {
+  for (const auto& [rows, cols] : {std::pair{3, 2}, {70, 66}, {5, 768}}) {
+    const NormCase c{rows, cols, true, false};
+    const auto whole = run<TypeParam>(c, 1, false);
+    cpu::Stream s{1};
+    Guarded<TypeParam> x(c.x), gain(c.gain), dy(c.dy);
+    Guarded<TypeParam> y(rows * cols), dx(rows * cols), dgain(cols);
+    std::vector<TypeParam> sums(2 * rows), products(2 * rows);
+    const std::int64_t half = cols / 2;
+    const kernels::SharedRows of{rows, half, cols};
+    for (const int k : {0, 1}) {
+      const auto at = k * half;
+      kernels::row_sums(s, kernels::RowSumsArgs<TypeParam>{of, x.data() + at, nullptr, nullptr,
+                                                           sums.data() + k * rows});
+      kernels::row_sums(
+          s, kernels::RowSumsArgs<TypeParam>{of, x.data() + at, dy.data() + at, gain.data() + at,
+                                             products.data() + k * rows});
+    }
+    for (std::int64_t r = 0; r < rows; ++r)
+      sums[r] += sums[rows + r], products[r] += products[rows + r];
+    for (const int k : {0, 1}) {
+      const auto at = k * half;
+      const kernels::WidthNormArgs<TypeParam> forward{
+          of, cols, 1e-5, sums.data(), x.data() + at, gain.data() + at, y.data() + at};
+      kernels::width_norm(s, forward);
+      kernels::width_norm_backward(s, kernels::WidthNormBackwardArgs<TypeParam>{
+                                          forward, products.data(), dy.data() + at, dx.data() + at,
+                                          false, dgain.data() + at, false});
+    }
+    const double unit = tolerance<TypeParam>(40);
+    expect_close(values(y.raw()), values(whole.y), unit, "y");
+    expect_close(values(dx.raw()), values(whole.dx), unit, "dx");
+    expect_close(values(dgain.raw()), values(whole.dgain), unit, "dgain");
+  }
 }
 
 TEST(NormGradient, AgreesWithCentralDifferences) {

@@ -233,6 +233,18 @@ const std::vector<OpCase>& op_cases() {
        [](graph::Recorder& r, const auto& in) {
          return ops::head_norm(r, in[0], {{}, 4, {3}}, in[1]);
        }},
+      {"width_norm",
+       "two_groups_and_a_rest",
+       {{8, 18}, {12}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::width_norm(r, in[0], {1e-6, {9, 3}}, in[1]);
+       }},
+      {"width_norm",
+       "one_group",
+       {{8, 12}, {12}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::width_norm(r, in[0], {1e-6, {12}}, in[1]);
+       }},
       activation_case("relu", Activation::relu, false),
       activation_case("gelu", Activation::gelu, false),
       activation_case("gelu_tanh", Activation::gelu_tanh, false),
