@@ -1,15 +1,12 @@
 #include "inference/initial_weights.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "checkpoint/parameters.h"
-#include "huggingface/config.h"
 #include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/loaded_model.h"
-#include "io/json.h"
 
 namespace tfm::inference {
 namespace {
