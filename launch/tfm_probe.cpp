@@ -129,6 +129,7 @@ config::Config probe_config(const std::string& dir, const std::vector<std::strin
       throw Error(ExitCode::usage,
                   changed + ": a probe's loss is without label smoothing; remove the override");
   c.model.set_dropout({});
+  c.model.for_each_kind([](config::LayerConfig& l) { l.experts.capacity_factor = 0; });
   c.loss = {};
   c.parallel.zero = 0;
   c.parallel.replicas = 1;

@@ -132,7 +132,8 @@ std::unique_ptr<nn::Ffn> make_ffn(nn::Context& c, const std::string& name,
                                       .rows = {}},
                            .expert = network,
                            .shared_hidden = e.shared_d_ff,
-                           .shared_gate = e.shared_gate});
+                           .shared_gate = e.shared_gate,
+                           .capacity_factor = e.capacity_factor});
 }
 
 }  // namespace tfm::models

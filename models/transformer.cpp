@@ -14,7 +14,8 @@ Transformer::Transformer(const config::Config& config, const comm::Mesh& mesh)
                mesh.place(nn::kModelAxes),
                config.parallel.sequence,
                config.model.init_std,
-               config.parallel.context_exchange == config::ContextExchange::ring},
+               config.parallel.context_exchange == config::ContextExchange::ring,
+               mesh.layout.size(nn::kExpertAxes)},
       stages_(config, mesh),
       token_axes_(mesh.layout.size(nn::kTokenAxes) > 1 ? mesh.layout.group_of(nn::kTokenAxes)
                                                        : comm::AxisSet{}),
@@ -35,6 +36,7 @@ nn::Recording Transformer::record_loss(const nn::BatchShape& shape, DType dtype,
 void Transformer::begin_router_terms(nn::Recording& rec) const {
   const config::RouterLossConfig& loss = config_.model.router_loss;
   if (config_.model.layers_with_experts() == 0) return;
+  rec.router_terms.bound = rec.shape.expert_bound;
   int next = static_cast<int>(heads_.size());
   const auto begin = [&](nn::RouterTerms::Term& term) {
     term = {next++,

@@ -13,6 +13,8 @@ std::string_view name_of(Axis a) {
       return "replica";
     case Axis::shard:
       return "shard";
+    case Axis::expert:
+      return "expert";
     case Axis::context:
       return "context";
     case Axis::tensor:
@@ -23,10 +25,16 @@ std::string_view name_of(Axis a) {
 
 std::string name_of(AxisSet axes) {
   if (axes == kWorld) return "world";
-  std::string text = (axes & kData) == kData ? "data" : "";
+  const AxisSet experts = kData - Axis::expert, shards = kData - Axis::replica;
+  std::string text;
+  AxisSet named;
+  for (const auto& [all, name] :
+       {std::pair{kData, "data"}, {experts, "expert_data"}, {shards, "shard"}})
+    if (text.empty() && (axes & all) == all) text = name, named = all;
   for (const Axis a : kAxes)
-    if ((text.empty() || !kData.contains(a)) && axes.contains(a))
-      text += (text.empty() ? "" : "+") + std::string(name_of(a));
+    if ((axes - named).contains(a))
+      text +=
+          (text.empty() ? "" : "+") + (a == Axis::shard ? "expert_shard" : std::string(name_of(a)));
   return text;
 }
 
@@ -50,20 +58,31 @@ namespace {
 struct Group {
   AxisSet axes, where = {};
 };
+// Of gradients of weights that all data ranks have, and of those of experts.
+constexpr AxisSet kShards = kData - Axis::replica, kExpertData = kData - Axis::expert;
 constexpr Group kGroups[] = {
     {kData},
     {Axis::tensor},
     {kWorld},
     {Axis::replica, Axis::replica},
-    {Axis::shard, Axis::replica},
-    {Axis::shard | Axis::tensor, Axis::replica},
+    {kShards, Axis::replica},
+    {kShards | Axis::tensor, Axis::replica},
     {kData | Axis::pipeline, Axis::pipeline},
     {kWorld - Axis::pipeline, Axis::pipeline},
     {Axis::context, Axis::context},
     {kData | Axis::context, Axis::context},
-    {Axis::shard | Axis::context, Axis::replica | Axis::context},
-    {Axis::shard | Axis::context | Axis::tensor, Axis::replica | Axis::context},
+    {kShards | Axis::context, Axis::replica | Axis::context},
+    {kShards | Axis::context | Axis::tensor, Axis::replica | Axis::context},
     {kWorld - Axis::tensor, Axis::pipeline | Axis::context},
+    {Axis::expert, Axis::expert},
+    {kExpertData, Axis::expert},
+    {kExpertData | Axis::tensor, Axis::expert},
+    {kExpertData | Axis::context, Axis::expert | Axis::context},
+    {kExpertData | Axis::context | Axis::tensor, Axis::expert | Axis::context},
+    {Axis::shard, Axis::expert | Axis::replica},
+    {Axis::shard | Axis::tensor, Axis::expert | Axis::replica},
+    {Axis::shard | Axis::context, Axis::expert | Axis::replica | Axis::context},
+    {Axis::shard | Axis::context | Axis::tensor, Axis::expert | Axis::replica | Axis::context},
 };
 
 template <class F>
@@ -101,7 +120,7 @@ int Layout::stride(AxisSet axes) const {
 std::map<std::string, std::int64_t> Layout::sizes() const {
   std::map<std::string, std::int64_t> all{{"data", size(kData)}, {"tensor", sizes_[Axis::tensor]}};
   if (const int n = sizes_[Axis::replica]; n > 1) all.emplace("replicas", n);
-  for (const Axis a : {Axis::pipeline, Axis::context})
+  for (const Axis a : {Axis::pipeline, Axis::context, Axis::expert})
     if (sizes_[a] > 1) all.emplace(name_of(a), sizes_[a]);
   return all;
 }
@@ -121,6 +140,7 @@ std::string Layout::str() const {
   return (sizes_[Axis::pipeline] > 1 ? times(Axis::pipeline) + " x " : "") + "data " +
          std::to_string(size(kData)) +
          (replicas > 1 ? " in " + std::to_string(replicas) + " replicas" : "") +
+         (sizes_[Axis::expert] > 1 ? " with " + times(Axis::expert) : "") +
          (sizes_[Axis::context] > 1 ? " x " + times(Axis::context) : "") + " x " +
          times(Axis::tensor);
 }

@@ -14,11 +14,11 @@
 namespace tfm::comm {
 
 // The axes of the rank grid, outermost first: consecutive ranks are neighbours along the last axis.
-// Data parallelism has two axes: ZeRO shards along `shard`, and `replica` holds replicas of those
-// shards.
-enum class Axis : std::uint8_t { pipeline, replica, shard, context, tensor };
-inline constexpr std::array kAxes{Axis::pipeline, Axis::replica, Axis::shard, Axis::context,
-                                  Axis::tensor};
+// Data parallelism has three axes: ZeRO shards along `shard` and `expert`, `replica` holds replicas
+// of those shards, and ranks along `expert` share the experts of a layer among them.
+enum class Axis : std::uint8_t { pipeline, replica, shard, expert, context, tensor };
+inline constexpr std::array kAxes{Axis::pipeline, Axis::replica, Axis::shard,
+                                  Axis::expert,   Axis::context, Axis::tensor};
 std::string_view name_of(Axis a);
 
 template <class T>
@@ -55,10 +55,11 @@ class AxisSet {
 };
 constexpr AxisSet operator|(Axis a, Axis b) { return AxisSet(a) | AxisSet(b); }
 
-inline constexpr AxisSet kData = Axis::replica | Axis::shard;
+inline constexpr AxisSet kData = Axis::replica | Axis::shard | Axis::expert;
 // The axes of the group of all ranks.
 inline constexpr AxisSet kWorld = AxisSet::all();
-// "tensor", "data"; "a+b" for several axes; "world" for all.
+// "tensor", "data"; "a+b" for several axes; "world" for all; "shard" for the data ranks among which
+// ZeRO shards; "expert_data" and "expert_shard" for those of them that have the same experts.
 std::string name_of(AxisSet axes);
 
 // The number of ranks along each axis. A rank's coordinates are the mixed-radix digits of its
@@ -69,10 +70,12 @@ class Layout {
     int data = 1, tensor = 1;
     int replicas = 1;  // a divisor of `data`
     int pipeline = 1, context = 1;
+    int expert = 1;  // a divisor of `data / replicas`
   };
   constexpr Layout(int data = 1, int tensor = 1) : Layout(Sizes{.data = data, .tensor = tensor}) {}
   constexpr Layout(const Sizes& s)
-      : sizes_{{s.pipeline, s.replicas, s.data / s.replicas, s.context, s.tensor}} {}
+      : sizes_{{s.pipeline, s.replicas, s.data / s.replicas / s.expert, s.expert, s.context,
+                s.tensor}} {}
 
   constexpr int operator[](Axis a) const { return sizes_[a]; }
   // Size of a group of ranks that differ only along `axes`.

@@ -16,6 +16,8 @@ std::string_view name_of(Collective c) {
       return "all_gather";
     case Collective::ring_shift:
       return "ring_shift";
+    case Collective::all_to_all:
+      return "all_to_all";
     case Collective::broadcast:
       return "broadcast";
     case Collective::barrier:
@@ -40,6 +42,8 @@ void Communicator::run(Collective kind, Tensor in, Tensor out) {
       return all_gather(in, out);
     case Collective::ring_shift:
       return ring_shift(in, out);
+    case Collective::all_to_all:
+      return all_to_all(in, out);
     case Collective::broadcast:
     case Collective::barrier:
     case Collective::send:

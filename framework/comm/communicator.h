@@ -23,6 +23,7 @@ enum class Collective : std::uint8_t {
   reduce_scatter,
   all_gather,
   ring_shift,
+  all_to_all,
   broadcast,
   barrier,
   // The two halves of a point-to-point message.
@@ -80,6 +81,8 @@ class Communicator {
   virtual void all_gather(Tensor in, Tensor out) = 0;
   // One hop around the ring: `out` receives the `in` of previous().
   virtual void ring_shift(Tensor in, Tensor out) = 0;
+  // Both have size() equal parts: part r of `out` receives part rank() of rank r's `in`.
+  virtual void all_to_all(Tensor in, Tensor out) = 0;
   virtual void broadcast(Tensor t, int root) = 0;
   virtual void barrier() = 0;
   // Whether collectives are enqueued on the device's stream and need no action by the host.
@@ -87,7 +90,8 @@ class Communicator {
   // Neighbours in the ring.
   int next() const { return (rank() + 1) % size(); }
   int previous() const { return (rank() + size() - 1) % size(); }
-  // Runs an all_reduce (in place: `in` is `out`), a reduce_scatter, an all_gather or a ring_shift.
+  // Runs an all_reduce (in place: `in` is `out`), a reduce_scatter, an all_gather, a ring_shift or
+  // an all_to_all.
   void run(Collective kind, Tensor in, Tensor out);
   // Nonblocking run(): start() posts the collective and returns, finish() completes it, and other
   // work can overlap. Between the two, nobody may touch `out` or write `in`. Several may be in

@@ -78,6 +78,9 @@ class StagedCollectives final : public Communicator, ThroughHost {
   void ring_shift(Tensor in, Tensor out) override {
     finish(start(Collective::ring_shift, in, out));
   }
+  void all_to_all(Tensor in, Tensor out) override {
+    finish(start(Collective::all_to_all, in, out));
+  }
   void broadcast(Tensor t, int root) override {
     const Tensor copy = fetch(t);
     host_->broadcast(copy, root);
@@ -86,14 +89,13 @@ class StagedCollectives final : public Communicator, ThroughHost {
   void barrier() override { host_->barrier(); }
 
   Ticket start(Collective kind, Tensor in, Tensor out) override {
-    const bool shifts = kind == Collective::ring_shift;
-    const std::int64_t bytes =
-        shifts ? in.bytes() + out.bytes() : std::max(in.bytes(), out.bytes());
+    const bool apart = kind == Collective::ring_shift || kind == Collective::all_to_all;
+    const std::int64_t bytes = apart ? in.bytes() + out.bytes() : std::max(in.bytes(), out.bytes());
     complete_oldest(kMostUnderWay - bytes);
     Started s{.device = out, .memory = take(bytes)};
     Tensor from = in, to = out;
     from.data = s.memory.data.get();
-    to.data = s.memory.data.get() + (shifts ? in.bytes() : 0);
+    to.data = s.memory.data.get() + (apart ? in.bytes() : 0);
     const auto mine = [&](Tensor& part) {
       part.data = static_cast<std::byte*>(part.data) + part.bytes() * rank();
     };

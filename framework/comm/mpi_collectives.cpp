@@ -45,7 +45,7 @@ class MessageCommunicator final : public StagedCommunicator {
       receive(piece, previous(), c.out + local.offset, local.bytes);
       return send(piece, next(), c.in, local);
     }
-    if (c.op == Collective::all_gather) copy_own(piece);
+    if (c.op == Collective::all_gather || c.op == Collective::all_to_all) copy_own(piece);
     for (int i = 1; i < size(); ++i) {
       const int to = (rank() + i) % size(), from = (rank() - i + size()) % size();
       if (c.op == Collective::broadcast) {
@@ -54,6 +54,9 @@ class MessageCommunicator final : public StagedCommunicator {
       } else if (c.op == Collective::all_gather) {
         receive(piece, from, c.out + piece.part(from).offset, piece.part(from).bytes);
         send(piece, to, c.in, local);
+      } else if (c.op == Collective::all_to_all) {
+        receive(piece, from, c.out + piece.part(from).offset, piece.part(from).bytes);
+        send(piece, to, c.in, piece.part(to));
       } else {
         receive(piece, from, lane(from, piece), c.direct ? local.bytes : own.bytes);
         send(piece, to, c.in, c.direct ? local : piece.part(to));

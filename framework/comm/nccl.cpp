@@ -35,6 +35,9 @@ class NcclCommunicator final : public Communicator {
   void ring_shift(Tensor in, Tensor out) override {
     enqueue(Collective::ring_shift, in, out, kernels());
   }
+  void all_to_all(Tensor in, Tensor out) override {
+    enqueue(Collective::all_to_all, in, out, kernels());
+  }
   void broadcast(Tensor t, int root) override {
     TFM_CHECK(root >= 0 && root < size(), "the root must be a rank of the group");
     run(Collective::broadcast, t, kernels(), [&](std::size_t n, ncclDataType_t type) {
@@ -80,6 +83,7 @@ class NcclCommunicator final : public Communicator {
     run(kind, gathers ? out : in, stream, [&](std::size_t, ncclDataType_t type) {
       const auto each = static_cast<std::size_t>(gathers ? in.elements() : out.elements());
       if (kind == Collective::ring_shift) return shift(in, out, each, type, stream);
+      if (kind == Collective::all_to_all) return exchange(in, out, type, stream);
       if (gathers) return ncclAllGather(in.data, out.data, each, type, comm_, stream);
       if (scatters) return ncclReduceScatter(in.data, out.data, each, type, ncclSum, comm_, stream);
       const ncclRedOp_t op = kind == Collective::all_reduce_max ? ncclMax : ncclSum;
@@ -94,6 +98,20 @@ class NcclCommunicator final : public Communicator {
                        received = ncclRecv(out.data, n, type, previous(), comm_, stream),
                        ended = ncclGroupEnd();
     return sent != ncclSuccess ? sent : received != ncclSuccess ? received : ended;
+  }
+
+  ncclResult_t exchange(const Tensor& in, const Tensor& out, ncclDataType_t type,
+                        cudaStream_t stream) {
+    const auto n = static_cast<std::size_t>(in.elements() / size());
+    const std::int64_t bytes = in.bytes() / size();
+    ncclResult_t status = ncclGroupStart();
+    for (int r = 0; r < size() && status == ncclSuccess; ++r) {
+      status = ncclSend(static_cast<std::byte*>(in.data) + r * bytes, n, type, r, comm_, stream);
+      if (status == ncclSuccess)
+        status = ncclRecv(static_cast<std::byte*>(out.data) + r * bytes, n, type, r, comm_, stream);
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    return status != ncclSuccess ? status : ended;
   }
 
   std::shared_ptr<Communicator> host_;

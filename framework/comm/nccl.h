@@ -3,11 +3,12 @@
 // synchronizes a stream. NCCL chooses the order of a sum: the same in every run of one layout, but
 // not rank order. 16-bit sums may be rounded at intermediate steps; a maximum may ignore NaN.
 //
-// all_reduce, reduce_scatter, all_gather, ring_shift and broadcast are enqueued on the kernel
-// stream and may be captured in a CUDA graph. start() enqueues a collective on a side stream, after
-// the kernels enqueued so far, and finish() makes the following kernels wait for it. A capture must
-// contain both and should follow an uncaptured step, which makes the connections. The flight
-// recorder does not see replays of captured collectives. A barrier is performed by the host.
+// all_reduce, reduce_scatter, all_gather, ring_shift, all_to_all and broadcast are enqueued on the
+// kernel stream and may be captured in a CUDA graph. start() enqueues a collective on a side
+// stream, after the kernels enqueued so far, and finish() makes the following kernels wait for it.
+// A capture must contain both and should follow an uncaptured step, which makes the connections.
+// The flight recorder does not see replays of captured collectives. A barrier is performed by the
+// host.
 //
 // Pipeline messages have one NCCL communicator per channel, because the operations of one
 // communicator run in order. What a rank enqueues to different communicators begins in order

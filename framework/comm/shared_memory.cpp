@@ -170,7 +170,7 @@ void SharedMemoryCommunicator::run(Stage stage, const Piece& piece) {
 
 void SharedMemoryCommunicator::publish(const Piece& piece) {
   const Call& c = piece.call;
-  if (c.direct) {
+  if (c.direct && c.op != Collective::all_to_all) {
     const bool source = c.op != Collective::broadcast || c.root == rank();
     if (source)
       copy_out(slot(rank(), piece), c.in + piece.local().offset, piece.local().bytes, own_core_);
@@ -207,6 +207,12 @@ void SharedMemoryCommunicator::finish_piece(const Piece& piece) {
     copy_own(piece);
     for (int r = 0; r < size(); ++r)
       if (r != rank()) copy(c.out + piece.part(r).offset, slot(r, piece), piece.part(r).bytes);
+  } else if (c.op == Collective::all_to_all) {
+    copy_own(piece);
+    for (int r = 0; r < size(); ++r)
+      if (r != rank())
+        copy(c.out + piece.part(r).offset, slot(r, piece) + rank() * lane_bytes(),
+             piece.part(r).bytes);
   } else if (c.direct && c.reduces()) {
     for (int r = 0; r < size(); ++r) sources_[static_cast<std::size_t>(r)] = slot(r, piece);
     combine(c, sources_, local.bytes, c.out + local.offset);

@@ -96,7 +96,8 @@ void StagedCommunicator::combine(const Call& call, const std::vector<const char*
 }
 
 void StagedCommunicator::copy_own(const Piece& piece) const {
-  const ByteRange from = piece.local(), to = piece.part(rank_);
+  const bool gathers = piece.call.op == Collective::all_gather;
+  const ByteRange to = piece.part(rank_), from = gathers ? piece.local() : to;
   if (piece.call.in != piece.call.out + to.offset - from.offset && from.bytes > 0)
     std::memcpy(piece.call.out + to.offset, piece.call.in + from.offset,
                 static_cast<std::size_t>(from.bytes));
@@ -124,7 +125,16 @@ StagedCommunicator::Call StagedCommunicator::call(Collective kind, Tensor in, Te
     c.chunk = slot_bytes(size_) / width;
     return c;
   }
-  TFM_CHECK(c.reduces(), "expected an all_reduce, a reduce_scatter, an all_gather or a ring_shift");
+  if (kind == Collective::all_to_all) {
+    TFM_CHECK(in.elements() == out.elements() && in.elements() % size_ == 0,
+              "`in` and `out` must have an equal part for each rank");
+    c.direct = true;
+    c.count = in.elements();
+    c.part = c.count / size_;
+    c.chunk = lane_bytes() / width;
+    return c;
+  }
+  TFM_CHECK(c.reduces(), "`start` runs no " + std::string(name_of(kind)));
   c.count = in.elements();
   c.direct = c.returns_all() && in.bytes() <= kDirectBytes;
   c.chunk = lane_bytes() / width;
@@ -154,6 +164,10 @@ void StagedCommunicator::all_gather(Tensor in, Tensor out) {
 
 void StagedCommunicator::ring_shift(Tensor in, Tensor out) {
   submit_and_complete(call(Collective::ring_shift, in, out), in.bytes());
+}
+
+void StagedCommunicator::all_to_all(Tensor in, Tensor out) {
+  submit_and_complete(call(Collective::all_to_all, in, out), in.bytes());
 }
 
 void StagedCommunicator::broadcast(Tensor t, int root) {

@@ -27,6 +27,7 @@ class StagedCommunicator : public Communicator {
   void reduce_scatter(Tensor in, Tensor out) override;
   void all_gather(Tensor in, Tensor out) override;
   void ring_shift(Tensor in, Tensor out) override;
+  void all_to_all(Tensor in, Tensor out) override;
   void broadcast(Tensor t, int root) override;
   void barrier() override;
   Ticket start(Collective kind, Tensor in, Tensor out) override;
@@ -76,7 +77,7 @@ class StagedCommunicator : public Communicator {
   // Writes the sum, or the maximum, of `sources` to `out`, in the tree order of communicator.h.
   static void combine(const Call& call, const std::vector<const char*>& sources, std::int64_t bytes,
                       char* out);
-  // Copies this rank's own part of an all_gather to `out`.
+  // Copies this rank's own part of an all_gather or all_to_all to `out`.
   void copy_own(const Piece& piece) const;
 
  private:

@@ -77,7 +77,8 @@ inline comm::Layout layout_of(const Config& c) {
                        .tensor = static_cast<int>(p.tensor),
                        .replicas = static_cast<int>(p.replicas),
                        .pipeline = static_cast<int>(p.pipeline),
-                       .context = static_cast<int>(p.context)});
+                       .context = static_cast<int>(p.context),
+                       .expert = static_cast<int>(p.expert)});
 }
 
 // The key that `word` names or probably means, as in "learning_rate" for optimizer.lr; empty: none.

@@ -17,6 +17,8 @@ struct ExpertsConfig {
   Router router = Router::softmax;
   bool normalize = true;  // the weights of a token's experts sum up to `scale`
   double scale = 1;
+  // In training, slots of an expert in a sequence, as a multiple of an even load; 0: all.
+  double capacity_factor = 0;
   bool operator==(const ExpertsConfig&) const = default;
 };
 // Which layers have experts: of those from first_dense on, every so manieth.

@@ -79,7 +79,7 @@ void describe(RopeConfig& r, FieldVisitor& v) {
 // `model`: absent for a kind.
 void describe_experts(ExpertsConfig& e, ModelConfig* model, FieldVisitor& v) {
   v.value(number("count", 0,
-                 "number of experts; each token goes to `top_k` of them, and none is dropped; 0: "
+                 "number of experts; each token goes to `top_k` of them; 0: "
                  "one network",
                  65536),
           e.count);
@@ -102,6 +102,10 @@ void describe_experts(ExpertsConfig& e, ModelConfig* model, FieldVisitor& v) {
                 .low = 0,
                 .low_open = true},
           e.scale);
+  v.value(real("capacity_factor", 0,
+               "tokens of a sequence that an expert takes in training, as a multiple of an even "
+               "load; the later ones are dropped; 0: none is dropped"),
+          e.capacity_factor);
   if (!model) return;
   v.value(number("first_dense", 0, "layers at the start of a stack that have no experts", 10000),
           model->expert_layers.first_dense);

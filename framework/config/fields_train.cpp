@@ -43,6 +43,36 @@ void describe_layers_per_stage(ParallelConfig& p, FieldVisitor& v) {
                 .most = kAnyNumber});
 }
 
+// What data-parallel ranks share out.
+void describe_data_ranks(ParallelConfig& p, FieldVisitor& v) {
+  v.value(
+      number("zero", 0,
+             "ZeRO stage: what is sharded over the data-parallel ranks; 1: the optimizer state, "
+             "2: the gradients, too, 3: the parameters, too, which are gathered layer by layer",
+             3),
+      p.zero);
+  v.value(number("replicas", 1,
+                 "HSDP: ZeRO shares out over data / replicas ranks that are neighbours, and the "
+                 "gradients of the replicas are added up; a factor of data"),
+          p.replicas);
+  v.value(number("expert", 1,
+                 "expert-parallel size: ranks that share the experts of a layer, to which tokens "
+                 "travel and back; a factor of data / replicas",
+                 65536),
+          p.expert);
+  v.value(real("expert_bound", 0,
+               "rows for which each expert-parallel rank has room from each other one, as a "
+               "multiple of those that an even load of experts has; a step that needs more is "
+               "planned anew and repeated; 0: room for the worst load"),
+          p.expert_bound);
+  Field bytes =
+      number("bucket_bytes", 1,
+             "size of the buckets in which gradients are reduced and parameters gathered; "
+             "with zero 2 and 3 a bucket ends with a layer");
+  bytes.kind = FieldKind::size;
+  v.value(bytes, p.bucket_bytes);
+}
+
 }  // namespace
 
 void describe(ParallelConfig& p, FieldVisitor& v) {
@@ -85,22 +115,7 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
                "sequence parallelism: shard norms and dropout along the sequence within a "
                "tensor-parallel group"),
           p.sequence);
-  v.value(
-      number("zero", 0,
-             "ZeRO stage: what is sharded over the data-parallel ranks; 1: the optimizer state, "
-             "2: the gradients, too, 3: the parameters, too, which are gathered layer by layer",
-             3),
-      p.zero);
-  v.value(number("replicas", 1,
-                 "HSDP: ZeRO shares out over data / replicas ranks that are neighbours, and the "
-                 "gradients of the replicas are added up; a factor of data"),
-          p.replicas);
-  Field bytes =
-      number("bucket_bytes", 1,
-             "size of the buckets in which gradients are reduced and parameters gathered; "
-             "with zero 2 and 3 a bucket ends with a layer");
-  bytes.kind = FieldKind::size;
-  v.value(bytes, p.bucket_bytes);
+  describe_data_ranks(p, v);
   v.value(
       with_word(number("timeout", 1,
                        "seconds without progress in a collective before the job ends with exit "

@@ -90,6 +90,11 @@ void check_context(const Config& c, int ranks, const Refuse& refuse) {
                              " ranks are " + listed(legal, context),
                     rule = "parallel.context " + text(context) + " cuts every sequence in " +
                            text(2 * context) + " chunks, ";
+  for (const auto& [path, layer] : c.model.kinds_in_use())
+    if (layer->experts.capacity_factor > 0)
+      refuse({"parallel.context", path + "experts.capacity_factor"},
+             "capacity_factor counts the tokens of whole sequences, which parallel.context " +
+                 text(context) + " cuts; expected parallel.context 1, or capacity_factor 0");
   if (!cuts(context))
     refuse({"parallel.context", "train.seq_len"},
            rule + "but train.seq_len " + text(length) + " is not a multiple of that" + values);
@@ -125,6 +130,54 @@ void check_replicas(const Config& c, const Refuse& refuse) {
            "parallel.replicas " + text(replicas) +
                " says over how many ranks ZeRO shares out, but parallel.zero is 0, which shares "
                "out nothing; expected parallel.zero 1, 2 or 3, or parallel.replicas 1");
+}
+
+void check_expert(const Config& c, const Refuse& refuse) {
+  const std::int64_t ranks = c.parallel.expert,
+                     shares = c.parallel.data / std::max<std::int64_t>(c.parallel.replicas, 1);
+  if (ranks == 1) return;
+  if (c.model.layers_with_experts() == 0)
+    return refuse({"parallel.expert"}, "parallel.expert " + text(ranks) +
+                                           " shares out experts, of which the model has none; "
+                                           "expected parallel.expert 1, or model.experts");
+  if (c.eval.every > 0 && c.eval.translates())
+    refuse(
+        {"parallel.expert", "eval.metrics"},
+        "data ranks translate sentences of their own at their own pace, but with parallel.expert " +
+            text(ranks) +
+            " they need each other for every token; expected parallel.expert 1, or eval.metrics "
+            "without translations");
+  for (const auto& [path, layer] : c.model.kinds_in_use()) {
+    const double slots = static_cast<double>(c.train.batch_size()) *
+                         static_cast<double>(c.train.counts_tokens() ? 1 : c.train.seq_len) *
+                         static_cast<double>(layer->experts.top_k);
+    if (layer->dropout.ffn > 0 && layer->experts.count > 0 && slots >= 1 << 30)
+      refuse(
+          {"parallel.expert", path + "experts.top_k", "train.global_batch_size"},
+          "a step has " + number_text(slots) +
+              " tokens times experts, which masks of dropout number; expected less than 1e9 with "
+              "parallel.expert, or dropout.ffn 0");
+  }
+  const auto divides = [&](std::int64_t d) {
+    return shares % d == 0 && std::ranges::all_of(c.model.kinds_in_use(), [&](const auto& kind) {
+             return kind.second->experts.count % d == 0;
+           });
+  };
+  std::vector<std::int64_t> legal;
+  for (const std::int64_t d : divisors(shares))
+    if (divides(d)) legal.push_back(d);
+  const std::string values = "; legal values of parallel.expert are " + listed(legal, ranks);
+  if (shares % ranks != 0)
+    refuse({"parallel.expert", "parallel.data"},
+           "the " + text(shares) + " data-parallel ranks" +
+               (c.parallel.replicas > 1 ? " of a replica" : "") +
+               " are not divisible by parallel.expert " + text(ranks) + values);
+  for (const auto& [path, layer] : c.model.kinds_in_use())
+    if (layer->experts.count % ranks != 0)
+      refuse({"parallel.expert", path + "experts.count"},
+             "the " + text(layer->experts.count) +
+                 " experts of a layer are not divisible by parallel.expert " + text(ranks) +
+                 values);
 }
 
 // A balance over the batch is known when all of it has been routed.
@@ -272,6 +325,7 @@ void resolve_for_ranks(Config& c, int ranks) {
                  text(product) + " ranks");
     c.parallel.data = replicas;
     check_replicas(c, refuse);
+    check_expert(c, refuse);
     resolve_micro_batch(c, refuse);
     check_balance(c, refuse);
     if (c.train.micro_batch() > 0) check_sizes(c, refuse);

@@ -23,6 +23,8 @@ struct ParallelConfig {
   bool sequence = true;
   std::int64_t zero = 0;  // 0 to 3
   std::int64_t replicas = 1;
+  std::int64_t expert = 1;
+  double expert_bound = 2;  // 0: no rank ever needs more
   std::int64_t bucket_bytes = 32 << 20;
   std::int64_t timeout = 0;  // seconds; 0: auto
   Backend backend = Backend::automatic;

@@ -130,7 +130,15 @@ void check_norms(const LayerConfig& l, const std::string& path, const Report& re
 void check_experts(const LayerConfig& l, const std::string& path, const Report& report) {
   const ExpertsConfig& e = l.experts;
   const std::string key = path + "experts.";
-  if (e.count == 0) return;
+  if (e.count == 0) {
+    if (e.capacity_factor > 0)
+      report(
+          {key + "capacity_factor", key + "count"},
+          "capacity_factor limits what experts take, of which there are none (count 0); expected "
+          "capacity_factor 0, or count >= 1",
+          "");
+    return;
+  }
   if (e.top_k > e.count)
     report({key + "top_k", key + "count"},
            "top_k " + std::to_string(e.top_k) + " exceeds the " + counted(e.count, "expert") +

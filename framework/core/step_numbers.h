@@ -37,18 +37,22 @@ struct SquareSum {
   double limb[5] = {0, 0, 0, 0, 0};  // the sum times 2^88 in 32-bit limbs, least significant first
   // Number of terms that are not finite or exceed the limbs. If there are any, `plain` is used.
   double too_large = 0;
-  double bad_losses = 0;  // number of losses that are not finite
+  double bad_losses = 0;  // number of losses that are not finite, and of ranks without room
   double plain = 0;       // the same sum in float64
 };
 
 struct StepOutcome {
   // Loss of each objective, summed over this rank's labels.
   std::array<double, kMostObjectives> loss{};
+  // The most of the micro-batches' rows of experts for which there was no room, as a multiple of
+  // those of an even load. If any rank has some, the update is not applied.
+  double excess = 0;
   SquareSum squares;
   double norm = 0;             // of the whole gradient, before clipping
   double gradient_factor = 0;  // multiplies the gradients in the update: clip factor / loss scale
   // 1: the update is applied. 0: weights and optimizer state stay as they are, because a loss or
-  // the norm is not finite or an assumed previous update was not applied.
+  // the norm is not finite, rows of experts had no room, or an assumed previous update was not
+  // applied.
   std::int64_t applied = 0;
 };
 

@@ -127,6 +127,7 @@ config::Config inference_config(const std::string& step_dir,
   const config::ParallelConfig& p = c.parallel;
   for (const auto& [key, value, usual] : {std::tuple{"parallel.pipeline", p.pipeline, 1},
                                           {"parallel.context", p.context, 1},
+                                          {"parallel.expert", p.expert, 1},
                                           {"parallel.zero", p.zero, 0}})
     if (value != usual)
       throw Error(ExitCode::usage,

@@ -36,13 +36,16 @@ struct DropoutPlace {
   std::int64_t chunk_length = 0, chunk_rows = 0;
   std::int64_t start[2] = {};
   // Routed rows (kernels/experts.h): the slot of each, among `top_k` of a row. Null: rows as they
-  // are.
-  const std::int32_t* slot = nullptr;
+  // are. `global`: by slot the global row, as row() gives it on the rank that has the token; null:
+  // slots of this rank's rows.
+  const std::int32_t *slot = nullptr, *global = nullptr;
   std::int64_t top_k = 1;
 
   // Global row of local row r.
   constexpr std::int64_t row(const Dropout& d, std::int64_t r) const {
-    if (slot) return slot[r] < 0 ? 0 : whole_row(d, slot[r] / top_k) * top_k + slot[r] % top_k;
+    if (slot && slot[r] < 0) return 0;
+    if (global) return global[slot[r]];
+    if (slot) return whole_row(d, slot[r] / top_k) * top_k + slot[r] % top_k;
     return whole_row(d, r);
   }
 

@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "device/stream.h"
+#include "kernels/dropout.h"
 
 namespace tfm::kernels {
 
@@ -19,12 +20,38 @@ struct SortSlotsArgs {
   std::int32_t* offsets = nullptr;       // (E + 1), first row of each expert
 };
 
-// Row r of y = x[slot[r] / K].
+// Slots in the order in which they are sent to the ranks that share the experts: consecutive
+// experts to each, with room for `room` rows, of which those without a slot come last.
+struct SendSlotsArgs {
+  std::int64_t slots = 0, experts = 0, ranks = 1, room = 0;
+  const std::int32_t *choice = nullptr, *place = nullptr, *slot = nullptr, *offsets = nullptr;
+  std::int32_t* sent_place = nullptr;   // (slots), sent row of each slot, or -1
+  std::int32_t* sent_slot = nullptr;    // (ranks room), slot of each sent row, or -1
+  std::int32_t* sent_choice = nullptr;  // (ranks room), among the receiver's experts, or -1
+  // (ranks room), global row of each slot by `rows`, or 0; null: not wanted.
+  std::int32_t* sent_row = nullptr;
+  Dropout dropout;
+  DropoutPlace rows;  // whose slots are these
+  // (1), the most of `before` and of the rows to a rank for which there is no room, as a multiple
+  // of `even` rows.
+  const double* before = nullptr;
+  double* excess = nullptr;
+  double even = 1;
+};
+
+// most = max(most, x), or x where `first`.
+struct KeepMostArgs {
+  const double* x = nullptr;
+  double* most = nullptr;
+  bool first = true;
+};
+
+// Row r of y = x[slot[r] / K]; `rows` may be any number.
 template <class T>
 struct GatherSlotsArgs {
   std::int64_t rows = 0, cols = 0, top_k = 1;
   const std::int32_t* slot = nullptr;  // (rows)
-  const T* x = nullptr;                // (rows / K, cols)
+  const T* x = nullptr;                // (tokens, cols)
   T* y = nullptr;                      // (rows, cols)
 };
 // y[n] (+)= sum over k of weights[n, k] x[place[n, k]].
@@ -33,7 +60,7 @@ struct CombineSlotsArgs {
   std::int64_t tokens = 0, cols = 0, top_k = 1;
   const std::int32_t* place = nullptr;  // (tokens, K)
   const Accum<T>* weights = nullptr;    // (tokens, K); null: ones
-  const T* x = nullptr;                 // (tokens K, cols)
+  const T* x = nullptr;                 // (rows, cols)
   T* y = nullptr;
   bool accumulate = false;
 };
@@ -93,6 +120,8 @@ struct GatedAddBackwardArgs {
 
 #define TFM_EXPERT_KERNELS(Stream)                                 \
   void sort_slots(Stream&, const SortSlotsArgs&);                  \
+  void send_slots(Stream&, const SendSlotsArgs&);                  \
+  void keep_most(Stream&, const KeepMostArgs&);                    \
   template <class T>                                               \
   void gather_slots(Stream&, const GatherSlotsArgs<T>&);           \
   template <class T>                                               \

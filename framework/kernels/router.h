@@ -15,6 +15,8 @@ struct RouterOptions {
   bool normalize = true;                // weights of a token sum up to `scale`
   double scale = 1;
   Rows rows;  // of the tokens
+  // Slots of an expert in a sequence (Lepikhin et al. 2021; Fedus et al. 2022); 0: any number.
+  std::int64_t capacity = 0;
 };
 
 // A token takes the K experts of the highest score, of equal ones that of the lower index.
@@ -32,6 +34,14 @@ struct RouteArgs {
   // the whole sequence. Padding does not count here and in `counts`.
   T* statistics = nullptr;
   T* counts = nullptr;  // (B, E), choices of each expert
+};
+// Leaves the experts of a sequence the first `capacity` of their slots, those of first choices
+// before those of second ones, each in the order of positions. Padding gets none.
+struct LimitSlotsArgs {
+  RouterOptions options;  // with whole sequences
+  const std::int32_t* mask = nullptr;
+  const std::int32_t* choice = nullptr;  // (N, K)
+  std::int32_t* kept = nullptr;          // (N, K), or -1
 };
 template <class T>
 struct RouteBackwardArgs {
@@ -106,6 +116,7 @@ struct BatchBalanceBackwardArgs {
 };
 
 #define TFM_ROUTER_KERNELS(Stream)                                      \
+  void limit_slots(Stream&, const LimitSlotsArgs&);                     \
   template <class T>                                                    \
   void route(Stream&, const RouteArgs<T>&);                             \
   template <class T>                                                    \

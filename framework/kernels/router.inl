@@ -56,6 +56,21 @@ constexpr bool counts_at(const Args& a, std::int64_t sequence, std::int64_t posi
   return !a.mask || a.mask[sequence * a.options.rows.sequence_length + position] >= 0;
 }
 
+// Of expert e in sequence b.
+constexpr void limit_slots_of(const LimitSlotsArgs& a, std::int64_t b, std::int64_t e) {
+  const RouterOptions& o = a.options;
+  const std::int64_t length = o.rows.sequence_length;
+  std::int64_t taken = 0;
+  for (std::int64_t k = 0; k < o.top_k; ++k)
+    for (std::int64_t t = 0; t < length; ++t) {
+      const std::int64_t slot = (b * length + t) * o.top_k + k;
+      if (a.choice[slot] != e) continue;
+      const bool keeps = counts_at(a, b, t) && taken < o.capacity;
+      taken += keeps;
+      a.kept[slot] = keeps ? static_cast<std::int32_t>(e) : -1;
+    }
+}
+
 // Gradients of the logits of token n in sequence b; `counted`: by statistics.
 template <class T>
 constexpr void route_row_backward(const RouteBackwardArgs<T>& a, std::int64_t n, std::int64_t b,

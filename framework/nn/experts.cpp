@@ -1,5 +1,8 @@
 #include "nn/experts.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace tfm::nn {
 namespace {
 
@@ -23,8 +26,13 @@ Experts::Experts(Context& c, const std::string& name, Options options)
     : context_(c), name_(last_component(name)), options_(options) {
   const FeedForward::Options& e = options.expert;
   const std::int64_t count = options.router.experts;
-  const Placements rows = placed(Placement::shard_rows, kModelAxes),
-                   columns = placed(Placement::shard_columns, kModelAxes);
+  const auto shared_out = [](Placements p) {
+    for (const comm::Axis a : comm::kAxes)
+      if (kExpertAxes.contains(a)) p[a] = Placement::shard_parts;
+    return p;
+  };
+  const Placements rows = shared_out(placed(Placement::shard_rows, kModelAxes)),
+                   columns = shared_out(placed(Placement::shard_columns, kModelAxes));
   // Each tensor rank has a term of what experts return, hence of the gradients of their weights.
   const comm::AxisSet terms = c.partial_where(c.split());
   router_ = c.parameters.add({.parts = {{name + ".router.weight", count}},
@@ -49,8 +57,9 @@ Experts::Experts(Context& c, const std::string& name, Options options)
   if (e.bias) {
     up_bias_ =
         c.parameters.add({.parts = parts(name, count, up, e.hidden, ".bias"), .placement = rows});
-    down_bias_ = c.parameters.add(
-        {.parts = parts(name, count, {"down"}, e.width, ".bias"), .partial = terms});
+    down_bias_ = c.parameters.add({.parts = parts(name, count, {"down"}, e.width, ".bias"),
+                                   .placement = shared_out({}),
+                                   .partial = terms});
   }
   if (options.shared_hidden > 0) {
     FeedForward::Options shared = e;
@@ -67,32 +76,58 @@ Experts::Experts(Context& c, const std::string& name, Options options)
 
 graph::Value Experts::record(graph::Recorder& r, graph::Value x, const LayerContext& c) const {
   const graph::Recorder::Named scope(r, name_);
-  const auto parameter = [&](int i) {
-    return i < 0 ? graph::Value{} : context_.parameters.record(r, i);
-  };
   x = enter_tp_region(r, context_, x);
   kernels::RouterOptions router = options_.router;
   router.rows = c.rows;
+  if (c.training && options_.capacity_factor > 0)
+    router.capacity = static_cast<std::int64_t>(std::ceil(
+        options_.capacity_factor * static_cast<double>(c.rows.sequence_length * router.top_k) /
+        static_cast<double>(router.experts)));
   const ops::Routing routing =
-      ops::route(r, ops::router_logits(r, x, parameter(router_)), c.k_segments, router);
+      ops::route(r, ops::router_logits(r, x, parameter(r, router_)), c.k_segments, router);
   if (c.router_terms) add_terms(r, routing, router, *c.router_terms);
-  graph::Value h =
-      ops::activation(r, ops::experts_up(r, x, routing, parameter(up_), parameter(up_bias_)),
-                      options_.expert.activation, options_.expert.gated);
-  if (c.training && options_.expert.dropout > 0) {
-    ops::ActivationRegion place = inside_tp_region(context_, c.rows, options_.expert.hidden);
-    place.slot = routing.slot, place.top_k = router.top_k;
-    h = ops::dropout_add(r, h, {}, options_.expert.dropout, place);
-  }
-  graph::Value y = ops::experts_down(r, h, routing, parameter(down_), parameter(down_bias_),
-                                     context_.shard == 0);
+  const graph::Value y = record_routed(r, x, routing, router, c);
   if (!shared_) return leave_tp_region(r, context_, y);
   const graph::Recorder::Named shared_scope(r, "shared");
   const graph::Value shared = shared_->record_inside(r, x, c);
-  y = shared_gate_ < 0
+  const graph::Value sum =
+      shared_gate_ < 0
           ? ops::dropout_add(r, shared, y, 0, {})
-          : ops::gated_add(r, shared, ops::router_logits(r, x, parameter(shared_gate_)), y);
-  return leave_tp_region(r, context_, y, shared_->bias(r));
+          : ops::gated_add(r, shared, ops::router_logits(r, x, parameter(r, shared_gate_)), y);
+  return leave_tp_region(r, context_, sum, shared_->bias(r));
+}
+
+graph::Value Experts::record_routed(graph::Recorder& r, graph::Value x, const ops::Routing& routing,
+                                    const kernels::RouterOptions& router,
+                                    const LayerContext& c) const {
+  const bool travels = context_.expert_ranks > 1, drops = c.training && options_.expert.dropout > 0;
+  ops::ActivationRegion place = inside_tp_region(context_, c.rows, options_.expert.hidden);
+  place.slot = routing.slot, place.top_k = router.top_k;
+  ops::Routing here = routing;
+  ops::Sent sent;
+  if (travels) {
+    const std::int64_t ranks = context_.expert_ranks, tokens = c.rows.tokens();
+    // A token takes an expert once.
+    std::int64_t room = tokens * std::min(router.top_k, router.experts / ranks);
+    const double bound = c.router_terms ? c.router_terms->bound : 0,
+                 even = static_cast<double>(tokens * router.top_k) / static_cast<double>(ranks);
+    const bool bounded = bound > 0 && bound * even < static_cast<double>(room);
+    if (bounded) room = static_cast<std::int64_t>(std::ceil(bound * even));
+    sent = ops::dispatch(r, routing,
+                         {context_.expert_ranks, room, drops, c.rows,
+                          bounded ? c.router_terms->excess : graph::Value{}});
+    if (bounded) c.router_terms->excess = sent.excess;
+    here = sent.here;
+    place.slot = here.slot, place.global = sent.rows_here;
+    x = ops::send_slots(r, x, sent);
+  }
+  graph::Value h =
+      ops::activation(r, ops::experts_up(r, x, here, parameter(r, up_), parameter(r, up_bias_)),
+                      options_.expert.activation, options_.expert.gated);
+  if (drops) h = ops::dropout_add(r, h, {}, options_.expert.dropout, place);
+  const graph::Value y = ops::experts_down(r, h, here, parameter(r, down_),
+                                           parameter(r, down_bias_), context_.shard == 0);
+  return travels ? ops::return_slots(r, y, sent, c.rows.tokens()) : y;
 }
 
 void Experts::add_terms(graph::Recorder& r, const ops::Routing& routing,

@@ -15,7 +15,8 @@ struct Context {
   int shards = 1, shard = 0;  // ranks along kModelAxes, and the index of this one among them
   bool sequence = false;      // sequence parallelism: outside attention and ffn they split the rows
   double init_std = 0.02;
-  bool ring = false;  // ring attention along kSequenceAxes
+  bool ring = false;     // ring attention along kSequenceAxes
+  int expert_ranks = 1;  // along kExpertAxes
 
   bool split() const { return shards > 1; }
   bool split_rows() const { return split() && sequence; }

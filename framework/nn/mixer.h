@@ -16,7 +16,8 @@ struct Source {
   Rows rows;
 };
 
-// Terms of the loss that routers of experts add to, see ops::router_term.
+// What routers of experts leave in training: terms of the loss, see ops::router_term, and tokens
+// without room.
 struct RouterTerms {
   struct Term {
     int objective = -1;  // index into StepNumbers::gradient_scale; -1: there is no such term
@@ -25,6 +26,10 @@ struct RouterTerms {
   Term balance, z;
   bool over_batch = false;  // the sum of `balance` is that of ops::sum_routing()
   int layers = 0;           // of this rank, that have added theirs
+  // Expert parallelism: BatchShape::expert_bound, and ops::Sent::excess of the layers, absent where
+  // there is room for all.
+  double bound = 0;
+  graph::Value excess = {};
 };
 
 // What the parts of a layer may read besides x.

@@ -28,6 +28,8 @@ struct BatchShape {
   std::int64_t capacity = 0;  // positions of the growing states
   std::int64_t beams = 1;     // number of consecutive sequences that share a source
   SequenceShare share = {};   // this rank's share of each sequence and of its source
+  // In training: rows for which expert-parallel ranks have room, see config::ParallelConfig.
+  double expert_bound = 0;
 
   Rows rows() const { return {sequences, length, share}; }
   Rows source_rows() const { return {div_exact(sequences, beams), source_length, share}; }
@@ -124,6 +126,7 @@ struct Recording {
     for (const Loss& l : losses)
       for (const graph::Value v : {l.value, l.correct})
         if (v) all.push_back(v);
+    if (router_terms.excess) all.push_back(router_terms.excess);
     return all;
   }
 

@@ -64,11 +64,20 @@ bool ParameterSet::first_of_copies(int i, comm::AxisSet axes) const {
   return layout_.place(rank_, axes & specs_[i].copies()) == 0;
 }
 
+ParameterSet::Range ParameterSet::own_parts(const ParameterSpec& s) const {
+  const Shard along = shard(s, Placement::shard_parts);
+  const auto ranks = static_cast<std::size_t>(along.count),
+             place = static_cast<std::size_t>(along.place), each = s.parts.size() / ranks;
+  TFM_CHECK(each * ranks == s.parts.size(), s.parts[0].name + ": ranks have as many parts each");
+  return {place * each, (place + 1) * each};
+}
+
 Shape ParameterSet::local_shape(int i) const {
   const ParameterSpec& s = specs_[i];
   const int shards = shard(s, Placement::shard_rows).count;
+  const Range parts = own_parts(s);
   std::int64_t rows = 0;
-  for (const PartSpec& p : s.parts) rows += ceil_div(p.rows, shards);
+  for (std::size_t p = parts.begin; p < parts.end; ++p) rows += ceil_div(s.parts[p].rows, shards);
   if (s.cols == 0) return {rows};
   return {rows, div_exact(s.cols, shard(s, Placement::shard_columns).count)};
 }
@@ -77,23 +86,29 @@ std::vector<PartSlice> ParameterSet::slices_of(int i) const {
   const ParameterSpec& s = specs_[i];
   const Shard rows = shard(s, Placement::shard_rows), cols = shard(s, Placement::shard_columns);
   const std::int64_t width = s.cols ? local_shape(i)[1] : 1;
+  const Range own = own_parts(s);
+  const bool shares_parts = own.end - own.begin < s.parts.size();
   std::vector<PartSlice> slices;
   std::int64_t at = offsets_[i];
-  for (const PartSpec& p : s.parts) {
+  for (std::size_t k = 0; k < s.parts.size(); ++k) {
+    const PartSpec& p = s.parts[k];
     PartSlice slice{.name = p.name,
                     .parameter = i,
-                    .part = static_cast<int>(slices.size()),
+                    .part = static_cast<int>(k),
                     .full = s.cols ? Shape{p.rows, s.cols} : Shape{p.rows},
                     .end = p.rows,
                     .offset = at};
-    if (rows.count > 1 || cols.count > 1) {
-      slice.axis = rows.count > 1 ? 0 : 1;
-      const Shard& of = rows.count > 1 ? rows : cols;
+    if (rows.count > 1 || cols.count > 1 || shares_parts) {
+      slice.axis = cols.count > 1 ? 1 : 0;
+      const Shard& of = cols.count > 1 ? cols : rows;
       const std::int64_t extent = slice.full[slice.axis], each = ceil_div(extent, of.count);
       slice.begin = std::min(extent, each * of.place);
       slice.end = std::min(extent, each * (of.place + 1));
     }
-    at += ceil_div(p.rows, rows.count) * width;
+    if (k < own.begin || k >= own.end)
+      slice.end = slice.begin;
+    else
+      at += ceil_div(p.rows, rows.count) * width;
     slices.push_back(std::move(slice));
   }
   return slices;

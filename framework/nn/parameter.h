@@ -13,7 +13,8 @@
 
 namespace tfm::nn {
 
-// A rank's share of one part: its elements of the whole part, and their place in the flat buffer.
+// A rank's share of one part: its elements of the whole part, of which there may be none, and their
+// place in the flat buffer.
 struct PartSlice {
   std::string name;
   int parameter = 0;
@@ -138,8 +139,12 @@ class ParameterSet {
   struct Shard {
     int count, place;
   };
+  struct Range {
+    std::size_t begin, end;
+  };
   int own_stage() const { return layout_.place(rank_, kStageAxes); }
   Shard shard(const ParameterSpec& s, Placement along) const;
+  Range own_parts(const ParameterSpec& s) const;
   std::vector<PartSlice> slices_of(int i) const;
   void check_names() const;
 

@@ -37,7 +37,7 @@ struct ParameterSpec {
   bool decay = false;   // weight decay applies
   bool hidden = false;  // a matrix between embeddings and head, which Muon updates as a whole
   // Axes along which each rank has only a term of the gradient (from its rows or heads), in
-  // addition to kTokenAxes, where this holds for every parameter.
+  // addition to kTokenAxes, where this holds for every parameter that all ranks along them have.
   comm::AxisSet partial{};
   // Pipeline rank that owns it, and those that borrow it (ParameterSet::use_at()).
   int stage = 0;

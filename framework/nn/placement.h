@@ -10,6 +10,7 @@ enum class Placement : std::uint8_t {
   replicate,      // every rank holds all elements
   shard_rows,     // equal shares of the rows, padded to a multiple of the number of ranks
   shard_columns,  // equal shares of the columns
+  shard_parts,    // equal numbers of the parts, in their order
   partial,        // the value is the sum of the ranks' terms
   one_rank,       // one rank holds all elements, the others none
 };
@@ -27,6 +28,8 @@ inline constexpr comm::AxisSet kStageAxes = comm::Axis::pipeline;
 inline comm::AxisSet loss_axes(const comm::Layout& layout) {
   return layout.group_of(kTokenAxes | kStageAxes);
 }
+// Axes along which experts are shared out.
+inline constexpr comm::AxisSet kExpertAxes = comm::Axis::expert;
 // Axes along which layers are sharded: heads, ffn columns and the vocabulary.
 inline constexpr comm::AxisSet kModelAxes = comm::Axis::tensor;
 

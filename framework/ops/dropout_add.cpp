@@ -34,7 +34,7 @@ graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residu
   op->place = place;
   op->has_residual = static_cast<bool>(residual);
   if (p > 0) op->stream = r.random_stream(std::string(op->kind()));
-  return r.apply(std::move(op), {x, residual, place.slot}, {{shape, r.dtype()}});
+  return r.apply(std::move(op), {x, residual, place.slot, place.global}, {{shape, r.dtype()}});
 }
 
 }  // namespace tfm::ops

@@ -5,8 +5,18 @@
 
 namespace tfm::ops {
 
+// Without slots.
+inline kernels::DropoutPlace dropout_place(const ActivationRegion& of) {
+  kernels::DropoutPlace w{of.row_offset, of.col_offset, of.cols_total, of.rows.sequence_length};
+  if (of.rows.chunks() > 1) {
+    w.chunk_length = of.rows.chunk_length(), w.chunk_rows = of.rows.chunk_tokens();
+    w.start[0] = of.rows.start(0), w.start[1] = of.rows.start(1);
+  }
+  return w;
+}
+
 struct DropoutAdd final : graph::Op {
-  enum In { x, residual, slot };
+  enum In { x, residual, slot, global };
   enum Out { y };
 
   std::int64_t rows, cols;
@@ -22,7 +32,7 @@ struct DropoutAdd final : graph::Op {
   }
 
   std::string_view kind() const override { return has_residual ? "residual" : "dropout"; }
-  graph::Saved saved() const override { return {.inputs = {slot}}; }
+  graph::Saved saved() const override { return {.inputs = {slot, global}}; }
   bool cheap() const override { return true; }
   graph::OperandSet passes_gradient() const override {
     return p == 0 ? graph::OperandSet{x, residual} : graph::OperandSet{residual};
@@ -36,14 +46,9 @@ struct DropoutAdd final : graph::Op {
     return {static_cast<float>(p), {e.state().seed, Purpose::dropout, stream}, e.numbers()};
   }
   kernels::DropoutPlace where(const graph::Exec& e) const {
-    const Rows& of = place.rows;
-    kernels::DropoutPlace w{place.row_offset, place.col_offset, place.cols_total,
-                            of.sequence_length};
-    if (of.chunks() > 1) {
-      w.chunk_length = of.chunk_length(), w.chunk_rows = of.chunk_tokens();
-      w.start[0] = of.start(0), w.start[1] = of.start(1);
-    }
-    w.slot = e.in(slot).ptr<std::int32_t>(), w.top_k = place.top_k;
+    kernels::DropoutPlace w = dropout_place(place);
+    w.slot = e.in(slot).ptr<std::int32_t>(), w.global = e.in(global).ptr<std::int32_t>();
+    w.top_k = place.top_k;
     return w;
   }
 };

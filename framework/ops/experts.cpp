@@ -8,12 +8,13 @@ namespace {
 // A layer of the experts, whose gradients no other op adds to but those of x and of parameters.
 struct ExpertsOp : graph::Op {
   std::int64_t slots, top_k, experts, in, out;
+  std::int64_t expected;  // slots with an expert, for predictions
 
   // Bytes of routed rows of the model's width; only the kernels of a pass write and read them.
   std::int64_t routed_bytes(std::int64_t width, DType dtype) const {
     return slots * width * size_of(dtype);
   }
-  graph::Work::Product gradient() const { return {.m = out, .n = in, .k = slots, .sum = true}; }
+  graph::Work::Product gradient() const { return {.m = out, .n = in, .k = expected, .sum = true}; }
 };
 
 struct ExpertsUp final : ExpertsOp {
@@ -26,9 +27,10 @@ struct ExpertsUp final : ExpertsOp {
   graph::Saved saved() const override { return {.inputs = {x, weight, place, slot, offsets}}; }
   graph::Work work(graph::Phase phase) const override {
     if (phase != graph::Phase::backward)
-      return {.products = {{slots, out, in}}, .extra_elements = 2 * slots * in, .kernels = 2};
-    return {
-        .products = {gradient(), {slots, in, out}}, .extra_elements = 4 * slots * in, .kernels = 4};
+      return {.products = {{expected, out, in}}, .extra_elements = 2 * slots * in, .kernels = 2};
+    return {.products = {gradient(), {expected, in, out}},
+            .extra_elements = 4 * slots * in,
+            .kernels = 4};
   }
   std::int64_t workspace_bytes(graph::Phase) const override { return routed_bytes(in, dtype); }
   void forward(graph::Exec& e) const override {
@@ -89,8 +91,8 @@ struct ExpertsDown final : ExpertsOp {
   }
   graph::Work work(graph::Phase phase) const override {
     if (phase != graph::Phase::backward)
-      return {.products = {{slots, out, in}}, .extra_elements = 2 * slots * out, .kernels = 2};
-    return {.products = {{slots, in, out}, gradient()},
+      return {.products = {{expected, out, in}}, .extra_elements = 2 * slots * out, .kernels = 2};
+    return {.products = {{expected, in, out}, gradient()},
             .extra_elements = slots * (5 * out + 3 * in),
             .kernels = 5};
   }
@@ -187,6 +189,7 @@ std::unique_ptr<Op> experts_op(const graph::Recorder& r, const Routing& routing,
                                graph::Value weight) {
   auto op = std::make_unique<Op>();
   op->slots = r.info(routing.slot).shape[0];
+  op->expected = routing.expected > 0 ? routing.expected : op->slots;
   op->top_k = r.info(routing.weights).shape[1];
   op->experts = r.info(routing.offsets).shape[0] - 1;
   op->in = r.info(weight).shape[1];

@@ -17,8 +17,10 @@ struct Routing {
   graph::Value weights;               // (N, K), of the accumulation type as the next two
   graph::Value statistics;            // (B, E + 1), of this rank's tokens
   graph::Value counts;                // (B, E)
-  graph::Value choice;                // (N, K) int32, as the next three
+  graph::Value choice;                // (N, K) int32, as the next three; -1: dropped
   graph::Value place, slot, offsets;  // (N K), (N K), (E + 1)
+  // Slots that probably have an expert, for predictions; 0: all.
+  std::int64_t expected = 0;
 };
 Routing route(graph::Recorder& r, graph::Value logits, graph::Value mask,
               const kernels::RouterOptions& options);
@@ -48,6 +50,32 @@ graph::Value experts_up(graph::Recorder& r, graph::Value x, const Routing& routi
 // to another one's, which adds it.
 graph::Value experts_down(graph::Recorder& r, graph::Value h, const Routing& routing,
                           graph::Value weight, graph::Value bias, bool adds_bias = true);
+
+// Experts that are shared out over the expert-parallel ranks, consecutive ones to each. Every
+// rank sends every other one as many rows, of which those without a slot are skipped; R is their
+// number on a rank, which is that of the rows it receives, too.
+struct DispatchOptions {
+  int ranks = 1;
+  std::int64_t room = 0;    // rows from each rank to each
+  bool wants_rows = false;  // Sent::rows_here
+  Rows rows;                // of the tokens
+  graph::Value excess;      // (1) f64, of layers before; may be absent
+};
+struct Sent {
+  graph::Value place;      // (N K) int32, sent row of each slot
+  graph::Value slot;       // (R) int32, slot of each sent row, or -1
+  graph::Value rows_here;  // (R) int32, ActivationRegion::global of the received rows
+  // (1) f64, the most of that of layers before and of the rows to a rank for which there was no
+  // room, as a multiple of those of an even load.
+  graph::Value excess;
+  Routing here;  // of the received rows, tokens that take one expert of this rank
+};
+Sent dispatch(graph::Recorder& r, const Routing& routing, const DispatchOptions& options);
+// Rows (R, C) that this rank receives of x (N, C).
+graph::Value send_slots(graph::Recorder& r, graph::Value x, const Sent& sent);
+// y (N, C): the sum over the slots of a token of what became of their rows (R, C).
+graph::Value return_slots(graph::Recorder& r, graph::Value y, const Sent& sent,
+                          std::int64_t tokens);
 
 // y (N, C) = residual + sigmoid(gate) x, with gate (N, 1) of the accumulation type. No other op
 // that wants a gradient may read x or gate.

@@ -63,6 +63,7 @@ struct ActivationRegion {
   std::int64_t col_offset = 0, cols_total = 0;
   graph::Value slot =
       {};  // of routed rows (ops/experts.h), `top_k` of each of `rows`; absent: rows
+  graph::Value global = {};  // by slot, see kernels::DropoutPlace
   std::int64_t top_k = 1;
 };
 // y = residual + dropout(x); residual may be absent. The mask's random stream is that of the node's

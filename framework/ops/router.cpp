@@ -69,7 +69,7 @@ struct RouterLogits final : graph::Op {
 // Ranks that share sequences add up the counts of choices.
 struct Route final : graph::StagedOp {
   enum In { logits, mask };
-  enum Out { weights, statistics, counts, choice, place, slot, offsets, scores, lse };
+  enum Out { weights, statistics, counts, choice, place, slot, offsets, scores, lse, kept };
 
   kernels::RouterOptions options;
   DType dtype;
@@ -110,9 +110,13 @@ struct Route final : graph::StagedOp {
                                             .choice = e.out(choice).ptr<std::int32_t>(),
                                             .statistics = e.out(statistics).ptr<T>(),
                                             .counts = e.out(counts).ptr<T>()});
+    if (options.capacity > 0)
+      kernels::limit_slots(s, kernels::LimitSlotsArgs{options, e.in(mask).ptr<std::int32_t>(),
+                                                      e.out(choice).ptr<std::int32_t>(),
+                                                      e.out(kept).ptr<std::int32_t>()});
     kernels::sort_slots(
         s, kernels::SortSlotsArgs{options.rows.tokens() * options.top_k, options.experts,
-                                  e.out(choice).ptr<std::int32_t>(),
+                                  e.out(options.capacity > 0 ? kept : choice).ptr<std::int32_t>(),
                                   e.out(place).ptr<std::int32_t>(), e.out(slot).ptr<std::int32_t>(),
                                   e.out(offsets).ptr<std::int32_t>()});
   }
@@ -292,13 +296,15 @@ Routing route(graph::Recorder& r, graph::Value logits, graph::Value mask,
       statistics{{o.rows.sequences, o.experts + 1}, t},
       counts{{o.rows.sequences, o.experts}, t, false}, choice{{tokens, o.top_k}, DType::i32, false},
       by_slot{{slots}, DType::i32, false}, offsets{{o.experts + 1}, DType::i32, false},
-      scores{{tokens, o.experts}, t, false}, lse{{tokens}, t, false};
+      scores{{tokens, o.experts}, t, false}, lse{{tokens}, t, false},
+      kept{{o.capacity > 0 ? tokens : 0, o.top_k}, DType::i32, false};
   const graph::Value first =
       r.apply(std::move(op), {logits, mask},
-              {weights, statistics, counts, choice, by_slot, by_slot, offsets, scores, lse});
+              {weights, statistics, counts, choice, by_slot, by_slot, offsets, scores, lse, kept});
   const auto output = [&](Route::Out which) { return graph::Value{first.id + which}; };
-  return {output(Route::weights), output(Route::statistics), output(Route::counts),
-          output(Route::choice),  output(Route::place),      output(Route::slot),
+  return {output(Route::weights), output(Route::statistics),
+          output(Route::counts),  output(o.capacity > 0 ? Route::kept : Route::choice),
+          output(Route::place),   output(Route::slot),
           output(Route::offsets)};
 }
 

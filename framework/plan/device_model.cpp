@@ -101,6 +101,11 @@ double DeviceModel::collective_seconds(const comm::CollectiveCall& c,
     const Link& link = crossings == 0 ? node : network;
     return ring_bytes(c, layout) / link.bandwidth + link.latency;
   }
+  if (c.kind == comm::Collective::all_to_all) {  // all pairs at once
+    const double part = static_cast<double>(c.bytes) / size;
+    return std::max((here - 1) * part / node.bandwidth, (size - here) * part / network.bandwidth) +
+           (crossings == 0 ? node.latency : network.latency);
+  }
   const double bandwidth = crossings == 0 ? node.bandwidth
                            : here == 1    ? network.bandwidth
                                           : std::min(node.bandwidth, network.bandwidth * here);

@@ -18,6 +18,7 @@ LayoutChoice LayoutChoice::of(const config::Config& c) {
           .schedule = p.schedule,
           .virtual_stages = p.virtual_stages,
           .zero = p.zero,
+          .expert = p.expert,
           .recompute = c.recompute,
           .recompute_layers = c.recompute_layers,
           .micro_batch_size = c.train.micro_batch_size,
@@ -29,7 +30,7 @@ void LayoutChoice::apply(config::Config& c) const {
   if (balances_stages) p.layers_per_stage.clear();
   p.data = data, p.context = context, p.context_exchange = context_exchange;
   p.pipeline = pipeline, p.schedule = schedule, p.virtual_stages = virtual_stages;
-  p.tensor = tensor, p.sequence = sequence, p.zero = zero;
+  p.tensor = tensor, p.sequence = sequence, p.zero = zero, p.expert = expert;
   c.recompute = recompute, c.recompute_layers = recompute_layers;
   c.train.micro_batch_size = micro_batch_size, c.train.micro_batch_tokens = micro_batch_tokens;
 }
@@ -42,8 +43,8 @@ std::vector<config::Change> changes_of(const config::Config& read, const LayoutC
   for (const char* key :
        {"parallel.data", "parallel.layers_per_stage", "parallel.context",
         "parallel.context_exchange", "parallel.pipeline", "parallel.tensor", "parallel.sequence",
-        "parallel.schedule", "parallel.virtual_stages", "parallel.zero", "recompute",
-        "recompute_layers", "train.micro_batch_size", "train.micro_batch_tokens"})
+        "parallel.schedule", "parallel.virtual_stages", "parallel.zero", "parallel.expert",
+        "recompute", "recompute_layers", "train.micro_batch_size", "train.micro_batch_tokens"})
     if (before.at(key) != now.at(key)) all.push_back({key, before.at(key), now.at(key)});
   return all;
 }

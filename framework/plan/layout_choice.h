@@ -19,6 +19,7 @@ struct LayoutChoice {
   config::PipelineSchedule schedule{};
   std::int64_t virtual_stages = 0;
   std::int64_t zero = 0;
+  std::int64_t expert = 1;
   config::Recompute recompute{};
   std::int64_t recompute_layers = 0;
   std::int64_t micro_batch_size = 0, micro_batch_tokens = 0;

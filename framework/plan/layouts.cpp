@@ -46,7 +46,7 @@ config::Places outermost_first() {
   const int source = none.add_file("layout", "");
   std::map<std::string, config::Mark> marks;
   for (const char* key : {"parallel.data", "parallel.context", "parallel.pipeline",
-                          "parallel.tensor", "parallel.sequence"})
+                          "parallel.tensor", "parallel.sequence", "parallel.expert"})
     marks.insert({key, {.line = static_cast<int>(marks.size()) + 1, .source = source}});
   return {none, marks, {.source = source}};
 }
@@ -127,6 +127,8 @@ std::vector<Layouts::Grid> Layouts::grids() const {
   expand([&](const LayoutChoice& c) {
     return c.tensor == 1 ? Choices{c} : with_each(c, &LayoutChoice::sequence, {false, true});
   });
+  if (given_.model.layers_with_experts() > 0)
+    sizes_of(&LayoutChoice::expert, config::divisors(ranks_));
   std::vector<Grid> grids;
   for (const LayoutChoice& c : all) grids.push_back(grid_of(c));
   return grids;

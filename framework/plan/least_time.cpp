@@ -121,7 +121,7 @@ LeastTime::Sizes LeastTime::sizes_of(const config::Config& c) {
           .stages = static_cast<double>(layout.size(nn::kStageAxes))};
   s.pieces = s.micro_batches * static_cast<double>(c.parallel.stages_of_rank());
   s.sums = seconds_of_sums(c, layout, device_);
-  if (c.parallel.replicas > 1) return s;
+  if (c.parallel.replicas * c.parallel.expert > 1) return s;
   using enum comm::Collective;
   const int shares = layout.size(nn::kModelAxes | nn::kStageAxes);
   const std::int64_t bucket = std::max<std::int64_t>(

@@ -45,12 +45,12 @@ class LeastTime {
   void learn(const config::Config& resolved);
 
  private:
-  using ModelKey =
-      std::tuple<std::int64_t, std::int64_t, bool, config::ContextExchange, std::int64_t>;
+  using ModelKey = std::tuple<std::int64_t, std::int64_t, bool, config::ContextExchange,
+                              std::int64_t, std::int64_t>;
   using StagesKey = std::tuple<std::int64_t, int, std::vector<std::int64_t>>;
   static ModelKey key_of(const config::Config& c, const ShapePlan& shape) {
-    return {c.parallel.tensor, c.parallel.context, c.parallel.sequence, c.parallel.context_exchange,
-            shape.shape.sequences};
+    return {c.parallel.tensor,           c.parallel.context,    c.parallel.sequence,
+            c.parallel.context_exchange, shape.shape.sequences, c.parallel.expert};
   }
   void calibrate(const StepPlan& plan);
   const std::vector<int>& rank_of_block(const config::Config& c, const comm::Layout& layout);

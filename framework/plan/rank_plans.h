@@ -25,7 +25,7 @@ class RankPlans {
   std::vector<const StepPlan*> stages() const;  // the plan of the first rank of each stage
 
  private:
-  // The axes along which ranks have different parameters.
+  // The axes along which ranks have parameters of different sizes.
   static constexpr comm::AxisSet kSharedOut = nn::kModelAxes | nn::kStageAxes;
   std::size_t place_of(int rank) const {
     return static_cast<std::size_t>(first().mesh.layout.place(rank, kSharedOut));

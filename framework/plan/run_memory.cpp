@@ -23,6 +23,10 @@ std::int64_t activation_bytes(const StepPlan& p) {
   return std::max(most, rule_memory(p));
 }
 
+std::int64_t elements_of(const StepPlan& p, bool sharded) {
+  return sharded ? p.shards().elements : p.model().parameters().flat_elements();
+}
+
 optim::FlatBuffers lay_out_flat(const StepPlan& p, device::Arena& arena) {
   const optim::OptimizerOptions options = optimizer_of(p);
   const nn::ParameterSet& parameters = p.model().parameters();
@@ -31,23 +35,18 @@ optim::FlatBuffers lay_out_flat(const StepPlan& p, device::Arena& arena) {
   const std::int64_t owned = shards.elements * accum_bytes;
   optim::FlatBuffers flat{};
   flat.sharded = options.sharded;
-  const auto elements = [&](bool sharded) {
-    return sharded ? shards.elements : parameters.flat_elements();
-  };
-  flat.parameters = arena.take(kParameters, elements(flat.sharded.parameters) * size_of(p.dtype));
+  flat.parameters =
+      arena.take(kParameters, elements_of(p, flat.sharded.parameters) * size_of(p.dtype));
   if (const std::int64_t n = optim::lending_elements(p.buckets(), parameters);
       flat.sharded.parameters && n > 0)
     flat.lent_parameters = arena.take(kParameters, n * size_of(p.dtype));
   if (const std::int64_t n = parameters.borrowed_elements(); n > 0) {
     flat.borrowed_parameters = arena.take(kParameters, n * size_of(p.dtype));
-    flat.borrowed_gradients = arena.take(kGradients, n * accum_bytes);
   }
   if (shards.state_elements > 0)
     flat.state = arena.take(kOptimizer, shards.state_elements * accum_bytes);
   if (is_half(p.dtype)) flat.master = arena.take(kMaster, shards.elements * master_bytes(p.dtype));
   if (options.ema > 0) flat.average = arena.take(kAverage, owned);
-  // The last, as programs have activations from there on (graph::PlanOptions::gradients_in_front).
-  flat.gradients = arena.take(kGradients, elements(flat.sharded.gradients) * accum_bytes);
   return flat;
 }
 
@@ -63,11 +62,28 @@ WholeParameters whole_parameters(const StepPlan& p) {
   return whole;
 }
 
-RunMemory lay_out(const StepPlan& p, device::Arena& arena, device::Arena& staging) {
+void lay_out_work(const StepPlan& p, device::Arena& work, RunMemory& m) {
+  const auto bytes = size_of(accum_type(p.dtype));
+  if (const std::int64_t n = p.model().parameters().borrowed_elements(); n > 0)
+    m.flat.borrowed_gradients = work.take(kGradients, n * bytes);
+  // The last, as programs have activations from there on (graph::PlanOptions::gradients_in_front).
+  m.flat.gradients = work.take(kGradients, elements_of(p, m.flat.sharded.gradients) * bytes);
+  m.activations = work.take_span<std::byte>(kActivations, activation_bytes(p));
+  m.flat.workspace = m.activations.data();
+}
+
+std::int64_t work_bytes(const StepPlan& p) {
+  device::Arena work;
+  RunMemory m{.flat = {.sharded = p.sharded()}};
+  lay_out_work(p, work, m);
+  return work.taken().total();
+}
+
+RunMemory lay_out(const StepPlan& p, device::Arena& arena, device::Arena& work,
+                  device::Arena& staging) {
   device::Arena& host = p.on_host() ? arena : staging;
   RunMemory m{.flat = lay_out_flat(p, arena)};
-  m.activations = arena.take_span<std::byte>(kActivations, activation_bytes(p));
-  m.flat.workspace = m.activations.data();
+  lay_out_work(p, work, m);
   m.host.resize(p.on_host() ? 1 : 2);
   for (RunMemory::Host& h : m.host) {
     for (const auto& [field, elements] : p.batch_elements())

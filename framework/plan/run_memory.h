@@ -39,7 +39,13 @@ struct WholeParameters {
 };
 WholeParameters whole_parameters(const StepPlan& plan);
 
-// `staging`: host memory, used if the device is another.
-RunMemory lay_out(const StepPlan& plan, device::Arena& arena, device::Arena& staging);
+// `work`: gradients and activations, which outlast no step. `staging`: host memory, used if the
+// device is another.
+RunMemory lay_out(const StepPlan& plan, device::Arena& arena, device::Arena& work,
+                  device::Arena& staging);
+// The part of it in `work` alone, which lay_out() takes, too.
+void lay_out_work(const StepPlan& plan, device::Arena& work, RunMemory& memory);
+// Bytes of `work`.
+std::int64_t work_bytes(const StepPlan& plan);
 
 }  // namespace tfm::plan

@@ -122,9 +122,10 @@ std::shared_ptr<const ParameterPlan> plan_parameters(const StepPlan& p) {
 }
 
 void plan_memory(StepPlan& p) {
-  device::Arena memory, staging;
-  lay_out(p, memory, staging);
+  device::Arena memory, work, staging;
+  lay_out(p, memory, work, staging);
   p.memory = memory.taken();
+  for (const auto& [category, bytes] : work.taken().categories) p.memory.add(category, bytes);
   p.staging = staging.taken();
 }
 
@@ -132,6 +133,7 @@ void plan_memory(StepPlan& p) {
 
 ShapePlan divided(const config::Config& c, const comm::Layout& layout, nn::BatchShape shape) {
   ShapePlan s{.batch = shape.sequences, .shape = shape};
+  s.shape.expert_bound = c.parallel.expert_bound;
   const std::int64_t each = ceil_div(s.batch, layout.size(nn::kBatchAxes));
   if (c.train.global_batch_tokens == 0) {
     s.shape.sequences = c.train.micro_batch_size;
@@ -356,6 +358,16 @@ void extend(StepPlan& p, Extent extent) {
     if (!s.training.tape) draft_training(p, s);
     if (extent != Extent::timed) graph::finish(s.train_program);
     if (whole) plan_evaluation(p, s);
+  }
+  plan_memory(p);
+}
+
+void set_expert_bound(StepPlan& p, double bound) {
+  p.config.parallel.expert_bound = bound;
+  for (ShapePlan& s : p.shapes) {
+    s.shape.expert_bound = bound;
+    draft_training(p, s);
+    graph::finish(s.train_program);
   }
   plan_memory(p);
 }

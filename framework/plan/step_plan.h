@@ -140,6 +140,8 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
                         Extent extent = Extent::whole,
                         std::shared_ptr<const ParameterPlan> parameters = {});
 void extend(StepPlan& plan, Extent extent);
+// Plans the training programs of a whole plan anew with another parallel.expert_bound.
+void set_expert_bound(StepPlan& plan, double bound);
 comm::DeviceMeshOptions mesh_options(const StepPlan& plan);
 // Adds the translator if the validation data is translated. All pipeline stages have the same one.
 void add_translator(StepPlan& plan);

@@ -12,11 +12,11 @@ namespace {
 
 using Calls = std::vector<comm::CollectiveCall>;
 
-// The axes to whose traffic a call counts: those that share out sequences, if it is over no others,
-// then those that share out tokens, if they have several ranks in it, then those that share out
-// layers.
+// The axes to whose traffic a call counts: those that share out sequences or experts, if it is over
+// no others, then those that share out tokens, if they have several ranks in it, then those that
+// share out layers.
 comm::AxisSet family_of(const comm::CollectiveCall& c, const comm::Layout& layout) {
-  if (c.axes == nn::kSequenceAxes) return c.axes;
+  if (c.axes == nn::kSequenceAxes || c.axes == nn::kExpertAxes) return c.axes;
   for (const comm::AxisSet axes : {nn::kTokenAxes, nn::kModelAxes})
     if (layout.size(c.axes & axes) > 1) return axes;
   return nn::kStageAxes;
@@ -80,7 +80,9 @@ class Comparison {
       if (zero > 2) once += (gathers_of(static_cast<int>(b)) - 2) * gathered;
       if (zero > 2 && optim::lends(p.buckets()[b], p.model().parameters())) lent += gathered;
     }
-    differ(layout.size(nn::kTokenAxes) > layout.size(layout.shared(nn::kTokenAxes))
+    differ(layout.size(nn::kExpertAxes) > 1
+               ? "experts: summed and gathered over the ranks that have the same"
+           : layout.size(nn::kTokenAxes) > layout.size(layout.shared(nn::kTokenAxes))
                ? "replicas: rings of their own, and the sums of their shares"
                : "norms, biases and positions under sequence parallelism: summed over all ranks",
            around);
@@ -125,6 +127,25 @@ class Comparison {
     for (const auto& [why, bytes] : beside_layers()) differ(why, bytes);
   }
 
+  void experts() {
+    const config::ModelConfig& m = plan_.config.model;
+    const models::Stages stages(plan_.config, plan_.mesh);
+    std::vector<config::LayerConfig> layers;
+    for (const auto& stack : m.stacks()) std::ranges::copy(stack, std::back_inserter(layers));
+    double slots = 0;  // of a token
+    for (std::int64_t b = 0; b < stages.blocks(); ++b)
+      if (stages.own(stages.of(b)))
+        slots += layers[static_cast<std::size_t>(b)].experts.count == 0
+                     ? 0
+                     : static_cast<double>(layers[static_cast<std::size_t>(b)].experts.top_k) *
+                           rows_of_layer(b);
+    result_.formula = "a token to each of its experts and back, in forward and in backward";
+    result_.textbook = 4 * share_ * micro_batches_ * slots * static_cast<double>(m.d_model) *
+                       static_cast<double>(size_of(plan_.dtype));
+    differ("room for an uneven load, and what tells rows apart",
+           sent(calls_, plan_.mesh.layout, axes_) - result_.textbook);
+  }
+
   void stages() {
     const models::Stages stages(plan_.config, plan_.mesh);
     int neighbours = 0;
@@ -149,16 +170,18 @@ class Comparison {
  private:
   // Of this rank, a micro-batch's rows once for each of its layers.
   double rows_of_layers() const {
-    const config::ModelConfig& m = plan_.config.model;
-    const nn::BatchShape& shape = plan_.largest().shape;
     const models::Stages stages(plan_.config, plan_.mesh);
     double rows = 0;
     for (std::int64_t b = 0; b < stages.blocks(); ++b)
-      if (stages.own(stages.of(b)))
-        rows += static_cast<double>(m.translates() && b < m.n_encoder_layers
-                                        ? shape.source_rows().tokens()
-                                        : shape.rows().tokens());
+      if (stages.own(stages.of(b))) rows += rows_of_layer(b);
     return rows;
+  }
+  double rows_of_layer(std::int64_t block) const {
+    const config::ModelConfig& m = plan_.config.model;
+    const nn::BatchShape& shape = plan_.largest().shape;
+    return static_cast<double>(m.translates() && block < m.n_encoder_layers
+                                   ? shape.source_rows().tokens()
+                                   : shape.rows().tokens());
   }
   // What passes exchange along these axes, by what it is for, beside what the formula counts.
   std::map<std::string, double> beside_layers() const {
@@ -255,6 +278,7 @@ std::vector<TextbookTraffic> textbook_traffic(const StepPlan& plan) {
   compare(nn::kTokenAxes, &Comparison::data);
   compare(nn::kModelAxes, &Comparison::layers);
   compare(nn::kSequenceAxes, &Comparison::sequences);
+  compare(nn::kExpertAxes, &Comparison::experts);
   compare(nn::kStageAxes, &Comparison::stages);
   return all;
 }

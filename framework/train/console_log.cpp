@@ -70,6 +70,14 @@ class ConsoleLog final : public Observer {
           " is done; raise train.steps to continue training" + jump_with_more_steps(run));
   }
 
+  void after_replan(TrainingRun& run) override {
+    say("step " + std::to_string(run.step) +
+        ": a rank had no room for all rows that came to its experts; the step was repeated with "
+        "parallel.expert_bound " +
+        printed("%.2f", run.engine.plan().config.parallel.expert_bound) + ", " +
+        std::to_string(run.planned_bytes >> 20) + " MiB per rank");
+  }
+
   void after_step(TrainingRun& run) override {
     const StepResult& r = run.result;
     const telemetry::ProgressSample sample{

@@ -9,6 +9,7 @@
 #include "core/task.h"
 #include "device/timed.h"
 #include "kernels/elementwise.h"
+#include "kernels/experts.h"
 
 namespace tfm::train {
 namespace {
@@ -18,17 +19,22 @@ bool stays_on_device(const comm::Communicator& group) {
   return group.size() == 1 || group.on_stream();
 }
 
+device::Arena arena_of(device::Device& device, std::int64_t bytes) {
+  return {device.allocate(bytes), bytes};
+}
+
 }  // namespace
 
 Engine::Engine(plan::StepPlan plan, device::Device device)
     : plan_(std::move(plan)),
       device_(std::move(device)),
-      arena_(device_.allocate(plan_.memory.total()), plan_.memory.total()),
+      arena_(arena_of(device_, plan_.memory.total() - plan::work_bytes(plan_))),
+      work_(arena_of(device_, plan::work_bytes(plan_))),
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
       tensors_(comm::device_mesh(plan_.mesh, device_, plan::mesh_options(plan_))),
       optimizer_(plan_.model().parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_),
                  plan_.buckets(), plan_.shards(), plan_.dtype),
-      memory_(plan::lay_out(plan_, arena_, host_)) {
+      memory_(plan::lay_out(plan_, arena_, work_, host_)) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan was made for another kind of device");
   if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(plan_.largest(), {}))
     throw Error(ExitCode::usage,
@@ -196,6 +202,12 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
                                                      !context.state.micro_batch.first});
         });
       }
+    if (const graph::Value excess = shape.training.router_terms.excess;
+        excess && pass.makes_losses(program.chunks()))
+      device::on(stream, [&](auto& s) {
+        kernels::keep_most(s, {program.value(excess, slot).ptr<double>(), &memory_.outcome->excess,
+                               context.state.micro_batch.first});
+      });
     if (&pass != &shape.passes.back()) return;
     comm::complete_sends(tensors_);
     const device::ScratchScope scratch(
@@ -307,6 +319,12 @@ StepResult Engine::finish() {
   Launched& s = launched_[oldest_];
   wait_for(s.done);
   const StepOutcome& outcome = *memory_.host[oldest_].outcome;
+  while (outcome.applied == 0) {
+    const double more = missing_room();
+    if (more == 0) break;
+    make_room(more);
+    wait_for(s.done);
+  }
   s.totals.loss = outcome.loss;
   const Tensor losses{s.totals.loss.data(), DType::f64, {plan_.objectives()}};
   comm::run(plan_.mesh, plan_.sum_of_objectives(), losses, losses);
@@ -329,6 +347,41 @@ StepResult Engine::finish() {
     enqueue(oldest_, false);
   }
   return result;
+}
+
+double Engine::missing_room() const {
+  if (plan_.mesh.layout.size(nn::kExpertAxes) == 1) return 0;
+  const StepOutcome& outcome = *memory_.host[oldest_].outcome;
+  // Where training has diverged, choices of experts mean nothing.
+  double excess = std::ranges::all_of(outcome.loss, [](double x) { return std::isfinite(x); })
+                      ? outcome.excess
+                      : 0;
+  plan_.mesh.world().all_reduce({&excess, DType::f64, {1}}, comm::Collective::all_reduce_max);
+  return 1.125 * excess;
+}
+
+void Engine::make_room(double more) {
+  const auto each_launched = [&](const auto& f) {
+    for (std::size_t i = 0; i < under_way_; ++i) f((oldest_ + i) % memory_.host.size(), i > 0);
+  };
+  each_launched([&](std::size_t i, bool) { wait_for(launched_[i].done); });
+  ++replans_;
+  plan::set_expert_bound(plan_, plan_.config.parallel.expert_bound + more);
+  replays_.clear();
+  work_ = {};
+  work_ = arena_of(device_, plan::work_bytes(plan_));
+  plan::lay_out_work(plan_, work_, memory_);
+  device::on(device_.stream(), [&](auto& s) {
+    kernels::fill(s, kernels::FillArgs<double>{1, 0, &memory_.outcome->excess});
+  });
+  for (plan::ShapePlan& s : plan_.shapes) bind(s);
+  each_launched([&](std::size_t i, bool ahead) { enqueue(i, ahead); });
+}
+
+device::MemoryPlan Engine::memory_taken() const {
+  device::MemoryPlan all = arena_.taken();
+  for (const auto& [category, bytes] : work_.taken().categories) all.add(category, bytes);
+  return all;
 }
 
 StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const Batch& batch) {

@@ -42,8 +42,8 @@ class Engine {
   const nn::Model& model() const { return plan_.model(); }
   device::Device& device() { return device_; }
   comm::RankContext rank_context() const { return {device_, plan_.mesh, tensors_}; }
-  std::int64_t arena_high_water() const { return arena_.high_water(); }
-  const device::MemoryPlan& memory_taken() const { return arena_.taken(); }
+  std::int64_t arena_high_water() const { return arena_.high_water() + work_.high_water(); }
+  device::MemoryPlan memory_taken() const;
 
   void initialize_parameters();
   // Collective: each rank reads the weights that it updates from `source`, which writes to host
@@ -79,8 +79,9 @@ class Engine {
   // train_step() in halves: launch() gives a step to the device, finish() waits for the oldest step
   // launched. Without `lr`: gradients alone. If runs_ahead(), one more step may be launched before
   // one with `lr` is finished. It assumes that the earlier step changes the weights. If that one's
-  // loss or gradient is not finite, the device skips the second update too, and finish() launches
-  // the second step again, so results are those of one step after the other. `batch` stays valid
+  // update is not applied, the device skips the second update too, and finish() launches the second
+  // step again, so results are those of one step after the other. A step without room for rows of
+  // experts is launched again with more, with what follows it. `batch` stays valid
   // until its step is finished.
   void launch(std::int64_t step, std::optional<double> lr, const Batch& batch);
   StepResult finish();
@@ -103,6 +104,8 @@ class Engine {
   const optim::FlatBuffers& flat() const { return memory_.flat; }
   const optim::Optimizer& optimizer() const { return optimizer_; }
   std::int64_t graphs() const;  // CUDA graphs recorded so far
+  // Plans made anew so far, with more room for rows of experts.
+  std::int64_t replans() const { return replans_; }
   // Adds the times of later steps to `times`; each part then waits for the device. Null: no longer.
   void time_steps(StepTimes* times) { times_ = times; }
 
@@ -144,17 +147,22 @@ class Engine {
   void run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
                 const graph::ExecContext& context, bool update);
   void wait_for(const device::Event& event);
+  // Collective: how much larger parallel.expert_bound must probably be for the oldest step
+  // launched; 0: there was room for its rows of experts on all ranks.
+  double missing_room() const;
+  // Plans with that, and launches again what is under way.
+  void make_room(double more);
   // Whether passes with `run` can be recorded in a CUDA graph.
   bool recordable(const plan::ShapePlan& shape, graph::MicroBatch run) const;
 
   plan::StepPlan plan_;
   device::Device device_;
-  device::Arena arena_, host_;  // device memory; host memory that is filled for it
-  comm::Mesh tensors_;          // groups for device tensors; ends before their memory does
+  device::Arena arena_, work_, host_;  // device memory; host memory that is filled for it
+  comm::Mesh tensors_;                 // groups for device tensors; ends before their memory does
   optim::Optimizer optimizer_;
   plan::RunMemory memory_;
   optim::LossScale loss_scale_;
-  std::int64_t updates_ = 0;
+  std::int64_t updates_ = 0, replans_ = 0;
   std::array<Launched, 2> launched_;  // used in turn
   std::size_t oldest_ = 0, under_way_ = 0;
   std::map<Recorded, device::Replay> replays_;

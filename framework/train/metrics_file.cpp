@@ -104,6 +104,15 @@ class MetricsFile final : public Observer {
     write(start);
   }
 
+  void after_replan(TrainingRun& run) override {
+    write(MetricsLine("replan")
+              .add("step", run.step)
+              .add("replans", run.engine.replans())
+              .add("expert_bound", run.engine.plan().config.parallel.expert_bound)
+              .add("planned_bytes", run.planned_bytes)
+              .add("time", telemetry::unix_time()));
+  }
+
   void after_step(TrainingRun& run) override {
     if (!run.logged()) return;
     const StepResult& r = run.result;

@@ -53,7 +53,7 @@ struct TrainingRun {
   std::optional<RankTimes> rank_times;  // with metrics.listen, as of the last step logged
   TimeLeft time_left;
   Machine machine;
-  std::int64_t planned_bytes = 0;        // the most of any rank
+  std::int64_t planned_bytes = 0;        // the most of any rank; of the last plan
   std::int64_t arena_bytes = 0;          // the most that any rank took; set at the end
   std::string provenance = "{}";         // where the first weights came from, for checkpoints
   std::optional<checkpoint::Best> best;  // best evaluation so far, with eval.stop
@@ -123,6 +123,7 @@ class Observer {
   // state, so that the next step may not be launched before. The same on all ranks.
   virtual bool needs_engine(const TrainingRun&) const { return false; }
   virtual void after_step(TrainingRun&) {}
+  virtual void after_replan(TrainingRun&) {}  // before after_step(): Engine::replans() has grown
   virtual void during_evaluation(TrainingRun&) {}  // after a batch; may set stop_requested
   // Told by the observers that evaluate and that write checkpoints, from within their on_start() or
   // after_step().

@@ -90,6 +90,11 @@ class MetricsServer final : public Observer {
     if (run.engine.plan().dtype == DType::f16)
       all.push_back(
           {"tfm_loss_scale", "Factor of the loss in fp16.", false, {{{}, run.result.loss_scale}}});
+    if (run.mesh.layout.size(nn::kExpertAxes) > 1)
+      all.push_back({"tfm_replans_total",
+                     "Plans made anew with more room for rows of experts.",
+                     true,
+                     {{{}, static_cast<double>(run.engine.replans())}}});
     for (const auto& [name, loss] : run.term_losses(run.result.terms))
       all.push_back({"tfm_" + name,
                      "A term of the training loss of the last logged step.",

@@ -126,7 +126,12 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
     // The device has the next step before the host reads the result of this one.
     run.ahead = runs_ahead && !run.last() && !run.needs_engine();
     if (run.ahead) launch(run.step + 1);
+    const std::int64_t replans = run.engine.replans();
     run.result = run.engine.finish();
+    if (run.engine.replans() > replans) {
+      run.planned_bytes = most_of_all_ranks(run, run.engine.plan().memory.total());
+      run.tell(&Observer::after_replan);
+    }
     run.seconds = seconds_since(start);
     start = Clock::now();
     run.flops = flops[run.result.shape];

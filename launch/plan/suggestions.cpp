@@ -33,7 +33,8 @@ std::string text_of(const Json& layout) {
                                    .tensor = sizes["tensor"],
                                    .replicas = sizes.value("replicas", 1),
                                    .pipeline = sizes.value("pipeline", 1),
-                                   .context = sizes.value("context", 1)})
+                                   .context = sizes.value("context", 1),
+                                   .expert = sizes.value("expert", 1)})
                          .str();
   if (sizes.contains("context")) text += ", " + layout["context_exchange"].get<std::string>();
   if (layout["sequence"]) text += ", sequence";

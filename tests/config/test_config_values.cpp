@@ -114,9 +114,6 @@ TEST_F(ConfigValues, WhatDoesNotExistIsNotMistakenForAnotherKey) {
   missing("preference.beta=0.1", "preference tuning");
   missing("dpo=true", "preference tuning");
   missing("loss.type=dpo", "a loss besides cross-entropy");
-  missing("model.experts.capacity_factor=1.25",
-          "a capacity of experts, beyond which tokens are dropped,");
-  missing("parallel.expert=2", "expert parallelism");
   missing("fp8=true", "fp8");
   missing("precision=fp8", "fp8");
   const std::vector<std::string> keys = every_key();

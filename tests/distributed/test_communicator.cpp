@@ -176,6 +176,40 @@ TEST_P(Groups, ReduceScatterThenGatherIsAllReduce) {
   });
 }
 
+template <class T>
+void parts_change_places(comm::Communicator& c, int salt) {
+  for (const std::int64_t part : {0, 1, 5, 1023, 33333, 140001}) {
+    const auto sent = [&](int from, std::int64_t i) { return small<T>(from, i, salt); };
+    const auto v = filled<T>(part * c.size(), [&](std::int64_t i) { return sent(c.rank(), i); });
+    auto in = v, out = filled<T>(part * c.size(), [](std::int64_t) { return T(-1); }), later = out;
+    c.all_to_all(tensor(in), tensor(out));
+    c.finish(c.start(comm::Collective::all_to_all, tensor(in), tensor(later)));
+    EXPECT_EQ(in, v);
+    const auto expected = filled<T>(part * c.size(), [&](std::int64_t i) {
+      return sent(static_cast<int>(i / part), part * c.rank() + i % part);
+    });
+    EXPECT_EQ(out, expected) << part;
+    EXPECT_EQ(later, expected) << part;
+  }
+}
+
+TEST(Layout, GroupsHaveNamesOfTheirOwn) {
+  const comm::Layout layout(comm::Layout::Sizes{
+      .data = 8, .tensor = 2, .replicas = 2, .pipeline = 2, .context = 2, .expert = 2});
+  std::set<std::string> names;
+  for (const comm::AxisSet axes : layout.groups()) names.insert(comm::name_of(axes));
+  EXPECT_EQ(names.size(), layout.groups().size());
+  EXPECT_TRUE(names.contains("expert_shard") && names.contains("shard"));
+}
+
+TEST_P(Groups, AllToAllGivesEveryRankItsParts) {
+  each([](comm::Communicator& c, int salt) {
+    parts_change_places<float>(c, salt);
+    parts_change_places<double>(c, salt);
+    parts_change_places<std::int32_t>(c, salt);
+  });
+}
+
 TEST_P(Groups, TensorsNeedNoAlignment) {
   each([](comm::Communicator& c, int salt) {
     for (std::size_t from : {1u, 3u}) {
@@ -284,7 +318,7 @@ void fuzz_call(comm::Communicator& c, std::mt19937& random, int salt) {
   auto v = filled<double>(n, [&](std::int64_t i) { return value(c.rank(), i); });
   const auto sum = ordered_sum<double>(c.size(), n, value);
   const Tensor own{v.data() + part * c.rank(), DType::f64, {part}};
-  switch (random() % 6) {
+  switch (random() % 7) {
     case 0:
       c.all_reduce(tensor(v));
       break;
@@ -307,6 +341,15 @@ void fuzz_call(comm::Communicator& c, std::mt19937& random, int salt) {
       else
         c.finish(c.start(comm::Collective::ring_shift, tensor(v), tensor(to)));
       EXPECT_TRUE(same_bits(to, from));
+      v = sum;
+      break;
+    }
+    case 5: {
+      auto to = v;
+      c.all_to_all(tensor(v), tensor(to));
+      c.finish(c.start(comm::Collective::all_to_all, tensor(to), tensor(v)));
+      EXPECT_TRUE(
+          same_bits(v, filled<double>(n, [&](std::int64_t i) { return value(c.rank(), i); })));
       v = sum;
       break;
     }

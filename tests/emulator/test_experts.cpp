@@ -29,12 +29,14 @@ struct RouterCase {
         statistics("statistics", b * (experts + 1)), counts("counts", b * experts),
         dweights("dweights", random_values(n * options.top_k, 2)),
         dstatistics("dstatistics", b * (experts + 1)), dx("dx", n * experts);
+    Integers<D> kept("kept", n * options.top_k);
     dstatistics.assign(random_values(b * (experts + 1), 3));
     typename D::template Array<double> balance("balance", 1), z("z", 1);
     const std::int32_t* given = padded ? static_cast<std::int32_t*>(mask) : nullptr;
     auto& s = D::stream();
     kernels::route(s, kernels::RouteArgs<T>{options, given, logits, scores, lse, weights, choice,
                                             statistics, counts});
+    if (options.capacity > 0) kernels::limit_slots(s, {options, given, choice, kept});
     kernels::router_term(s, kernels::RouterTermArgs<T>{kernels::RouterTerm::balance, b, experts,
                                                        statistics, counts, nullptr, balance});
     kernels::router_term(s, kernels::RouterTermArgs<T>{kernels::RouterTerm::z, b, experts,
@@ -48,6 +50,7 @@ struct RouterCase {
                                          dweights, dstatistics, counts, dx});
     const double unit = sizeof(T) == 4 ? 2e-6 : 1e-13;
     return {{"choice", choice.values(), 0},
+            {"kept", options.capacity > 0 ? kept.values() : Values{}, 0},
             {"weights", weights.values(), unit},
             {"statistics", statistics.values(), 40 * unit},
             {"counts", counts.values(), 0},
@@ -61,6 +64,7 @@ TYPED_TEST(DeviceExperts, RouteAsTheCpus) {
   if constexpr (sizeof(TypeParam) >= 4)
     for (const RouterCase& c : {RouterCase{{4, 2, false, true, 1, {3, 5}}, false},
                                 {{37, 5, true, false, 2.5, {2, 40}}, true},
+                                {{6, 3, false, true, 1, {3, 20}, 7}, true},
                                 {{8, 1, false, false, 1, {2, 24, {2, 1}}}, true}})
       expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
 }
@@ -141,6 +145,50 @@ TYPED_TEST(DeviceExperts, RowsAsTheCpus) {
 TYPED_TEST(DeviceExperts, DISABLED_RowsAtRealShapes) {
   const SlotsCase c{2048, 2, 8, 512, 704, 17, true, true};
   expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
+
+struct SendCase {
+  std::int64_t tokens, top_k, experts, ranks, room;
+  int skip;
+  bool wants_rows;
+
+  template <class D>
+  Results run() const {
+    const std::int64_t slots = tokens * top_k, sent = ranks * room;
+    Values chosen(static_cast<std::size_t>(slots));
+    for (std::int64_t s = 0; s < slots; ++s)
+      chosen[s] = skip && s % skip == 0 ? -1 : static_cast<double>(s * s % 7 % experts);
+    Integers<D> choice("choice", chosen), place("place", slots), slot("slot", slots),
+        offsets("offsets", experts + 1), sent_place("sent_place", slots),
+        sent_slot("sent_slot", sent), sent_choice("sent_choice", sent), row("row", sent);
+    typename D::template Array<double> before("before", Values{0.25}), excess("excess", 1);
+    auto& s = D::stream();
+    kernels::sort_slots(s, {slots, experts, choice, place, slot, offsets});
+    kernels::SendSlotsArgs a{
+        slots,      experts,   ranks,       room,
+        choice,     place,     slot,        offsets,
+        sent_place, sent_slot, sent_choice, wants_rows ? static_cast<std::int32_t*>(row) : nullptr};
+    a.rows = {.sequence_length = tokens, .top_k = top_k};
+    a.before = before, a.excess = excess, a.even = static_cast<double>(slots) / 2;
+    kernels::send_slots(s, a);
+    typename D::template Array<double> most("most", 1);
+    kernels::keep_most(s, {before, most, true});
+    kernels::keep_most(s, {excess, most, false});
+    Results all{{"sent_place", sent_place.values(), 0},
+                {"sent_slot", sent_slot.values(), 0},
+                {"sent_choice", sent_choice.values(), 0},
+                {"excess", excess.values(), 0},
+                {"most", most.values(), 0}};
+    if (wants_rows) all.push_back({"row", row.values(), 0});
+    return all;
+  }
+};
+TEST(DeviceSlots, AreSentAsByTheCpus) {
+  for (const SendCase& c : {SendCase{7, 2, 4, 2, 14, 0, false},
+                            {40, 2, 8, 4, 9, 3, true},
+                            {300, 4, 6, 3, 500, 5, true},
+                            {2, 1, 2, 2, 1, 1, true}})
+    expect_as_cpu([&]<class D>() { return c.run<D>(); });
 }
 
 struct GateCase {

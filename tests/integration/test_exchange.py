@@ -100,6 +100,8 @@ def check_against_transformers():
         layouts = [(1, [])] + ([(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2"])] if all(s % 2 == 0 for s in sizes) else [(2, [])])
         if folder.name in IN_STAGES:
             layouts += [(2, ["parallel.context=2"]), (4, ["parallel.pipeline=2"]), (4, ["parallel.pipeline=2", "parallel.context=2"])]
+        if next((config[k] for k in ("num_local_experts", "num_experts") if k in config), 1) % 2 == 0:
+            layouts += [(2, ["parallel.expert=2"])] + ([(4, ["parallel.expert=2", "parallel.tensor=2"])] if len(layouts) > 2 else [])
         expected = tensors(folder / "expected.safetensors")
         batch = tensors(folder / "batch.safetensors")
         rows = compared_rows(config, batch) if not config.get("is_encoder_decoder") else range(math.prod(expected["logits"][1][:-1]))

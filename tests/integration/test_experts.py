@@ -3,15 +3,18 @@ continues what training sees, exports are read again, verification passes.
 
 usage: test_experts.py BIN
 """
+import array
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 BIN = pathlib.Path(sys.argv[1]).resolve()
 MPIRUN = pathlib.Path(__file__).resolve().parents[1] / "mpirun.sh"
@@ -33,12 +36,19 @@ MODELS = {
                 "{type: mlm, path: text.txt}"),
     "encoder_decoder": ("family: encoder_decoder, n_layers: 2, position: relative, activation: relu, experts: {count: 4, top_k: 1, "
                         "normalize: false, every: 2}", "{type: pairs, source: a.txt, target: b.txt}"),
+    "capped": ("family: decoder, n_layers: 4, experts: {count: 4, top_k: 2, d_ff: 24, capacity_factor: 1.0}", TEXT),
 }
 LAYOUTS = [(1, ["recompute=full", "train.micro_batch_size=2"]), (2, ["parallel.tensor=2"]),
            (2, ["parallel.tensor=2", "parallel.sequence=true", "recompute=selective"]), (2, ["parallel.context=2"]),
            (2, ["parallel.context=2", "parallel.context_exchange=ring", "recompute=full"]), (2, ["parallel.zero=2", "train.micro_batch_size=2"]),
            (4, ["parallel.pipeline=2", "parallel.tensor=2", "train.micro_batch_size=2"]), (4, ["parallel.tensor=2", "parallel.zero=3"]),
            (4, ["parallel.pipeline=2", "parallel.zero=1", "train.micro_batch_size=1"]), (4, ["parallel.context=2", "parallel.zero=3"])]
+# Of models whose experts they can share.
+EXPERT_LAYOUTS = [(2, ["parallel.expert=2", "train.micro_batch_size=2", "recompute=full"]), (2, ["parallel.expert=2", "parallel.zero=3"]),
+                  (4, ["parallel.expert=4", "parallel.zero=1"]), (4, ["parallel.expert=2", "parallel.tensor=2", "parallel.zero=2"]),
+                  (4, ["parallel.expert=2", "parallel.context=2", "recompute=selective"]),
+                  (4, ["parallel.expert=2", "parallel.pipeline=2", "train.micro_batch_size=1"]),
+                  (4, ["parallel.expert=2", "parallel.replicas=2", "parallel.zero=1", "precision=bf16"])]
 
 
 def run(folder, program, *args, ranks=1, code=0):
@@ -68,7 +78,9 @@ def prepared(root, name, model):
 def check_layouts(root):
     for model in MODELS:
         expected = None
-        for k, (ranks, layout) in enumerate([(1, []), *LAYOUTS]):
+        for k, (ranks, layout) in enumerate([(1, []), *LAYOUTS, *(EXPERT_LAYOUTS if model != "encoder" else [])]):
+            if model == "capped" and any("context" in key for key in layout):
+                continue
             folder = prepared(root, f"{model}{k}", model)
             run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
             steps = events_of(folder, "step")
@@ -77,9 +89,9 @@ def check_layouts(root):
             found = [step[name] for step in steps for name in ("loss", "grad_norm", *terms)]
             expected = expected or found
             worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
-            assert worst <= 2e-5, (model, layout, worst)
-            end = events_of(folder, "end")[0]
-            assert end["arena_high_water_bytes"] == events_of(folder, "start")[0]["planned_bytes"], (model, layout, end)
+            assert worst <= (2e-5 if "precision=bf16" not in layout else 0.1), (model, layout, worst)
+            planned = [*events_of(folder, "start"), *events_of(folder, "replan")][-1]["planned_bytes"]
+            assert events_of(folder, "end")[0]["arena_high_water_bytes"] == planned, (model, layout, planned)
 
 
 def check_resume(root):
@@ -93,6 +105,53 @@ def check_resume(root):
     again = {step["step"]: step["loss"] for step in events_of(folder, "step")}
     assert list(again) == list(range(9, 21)), again
     assert all(abs(step["loss"] - again[step["step"]]) <= 2e-5 * step["loss"] for step in whole[8:]), (whole, again)
+
+
+def check_resume_with_other_expert_ranks(root):
+    """After a kill -9; the same layout has the same bits."""
+    sharing = ["parallel.expert=2", "parallel.zero=1", "checkpoint.every=5"]
+    whole = prepared(root, "whole", "decoder")
+    run(whole, "tfm-train", "run.yaml", *sharing, ranks=2)
+    expected = {step["step"]: step["loss"] for step in events_of(whole, "step")}
+    for name, layout, ranks in (("same", sharing, 2), ("four", ["parallel.expert=4", "parallel.zero=3"], 4), ("none", ["parallel.tensor=2"], 2)):
+        folder = prepared(root, name, "decoder")
+        job = subprocess.Popen([MPIRUN, "2", BIN / "tfm-train", "run.yaml", *sharing], cwd=folder, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        while not list((folder / "ck").glob("*0010*")) and job.poll() is None:
+            time.sleep(0.01)
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        run(folder, "tfm-train", "run.yaml", "checkpoint.resume=auto", *layout, ranks=ranks)
+        found = {step["step"]: step["loss"] for step in events_of(folder, "step")}
+        assert list(found) == list(range(1, 21)), found
+        worst = max(abs(found[k] - expected[k]) / expected[k] for k in found)
+        assert worst <= (0 if name == "same" else 2e-5), (name, worst)
+
+
+def check_adversarial_loads(root):
+    """All tokens go to one expert: none is lost, the step is planned anew once, and the losses are those of one rank."""
+    def favor_one(name, values, shape):
+        if "embed_tokens" in name:
+            values[::shape[1]] = array.array("f", [4.0] * shape[0])
+        if name.endswith("gate.weight"):
+            values[::shape[1]] = array.array("f", [-3.0 * abs(row - 1) for row in range(shape[0])])
+
+    folder = prepared(root, "adversarial", "decoder")
+    run(folder, "tfm-train", "run.yaml", "train.steps=1", "model.dropout=0", "model.experts.top_k=1")
+    run(folder, "tfm-convert", "export", "ck", "hf")
+    rewrite(folder / "hf/model.safetensors", favor_one)
+    losses = []
+    for ranks, layout in ((1, []), (4, ["parallel.expert=4"]), (4, ["parallel.expert=4", "parallel.zero=3", "parallel.expert_bound=0"])):
+        (folder / "run/metrics.jsonl").unlink(missing_ok=True)
+        (folder / "init.yaml").write_text("model: {init: hf}\ntrain: {steps: 20, global_batch_size: 8, seq_len: 16}\noptimizer: {lr: 1.0e-4}\n"
+                                          "data: {tokenizer: bytes, train: {type: text, path: text.txt}}\n"
+                                          "checkpoint: {dir: none}\nmetrics: {jsonl: run/metrics.jsonl}\n")
+        said = run(folder, "tfm-train", "init.yaml", *layout, ranks=ranks)
+        replans = events_of(folder, "replan")
+        assert len(replans) == said.count("the step was repeated") == (1 if layout == ["parallel.expert=4"] else 0), (layout, said)
+        losses.append([step[name] for step in events_of(folder, "step") for name in ("loss", "grad_norm")])
+    for found in losses[1:]:
+        assert max(abs(a - b) / abs(b) for a, b in zip(found, losses[0], strict=True)) <= 2e-5, (found, losses[0])
 
 
 def check_generation(root):
@@ -161,15 +220,30 @@ def stack_experts(source, target):
     (target / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
+def rewrite(path, change):
+    """Calls change(name, values, shape) for each tensor of a file of float32."""
+    data = bytearray(path.read_bytes())
+    size = struct.unpack("<Q", data[:8])[0]
+    for name, info in json.loads(data[8:8 + size]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = (8 + size + at for at in info["data_offsets"])
+        values = array.array("f", bytes(data[begin:end]))
+        change(name, values, info["shape"])
+        data[begin:end] = values.tobytes()
+    path.write_bytes(data)
+
+
 def check_verification(root):
     for model in ("decoder", "shared", "encoder"):
-        for ranks, layout in ((2, ["parallel.tensor=2"]), (2, ["parallel.pipeline=2"]), (2, ["parallel.context=2", "parallel.zero=1"])):
+        for ranks, layout in ((2, ["parallel.tensor=2"]), (2, ["parallel.pipeline=2"]), (2, ["parallel.context=2", "parallel.zero=1"]),
+                              *([(4, ["parallel.expert=2", "parallel.tensor=2"])] if model != "encoder" else [])):
             assert "equal to the single-rank run" in run(root / f"{model}0", "tfm-verify", "run.yaml", *layout, ranks=ranks)
 
 
 def main():
     with tempfile.TemporaryDirectory() as root:
-        for check in (check_layouts, check_resume, check_generation, check_export, check_refusals, check_evaluations,
+        for check in (check_layouts, check_resume, check_resume_with_other_expert_ranks, check_adversarial_loads, check_generation, check_export, check_refusals, check_evaluations,
                       check_verification):
             check(pathlib.Path(root))
             print(f"{check.__name__}: ok", flush=True)

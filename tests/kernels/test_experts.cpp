@@ -57,6 +57,75 @@ TYPED_TEST(ExpertRows, SlotsAreSortedByExpertInTheirOrder) {
   }
 }
 
+TEST(LimitedSlots, AreTheFirstOfASequenceAndOfFirstChoices) {
+  const std::vector<std::int32_t> choice{0, 1, 1, 0, 0, 2, 0, 1,   // of the first sequence
+                                         2, 0, 2, 1, 2, 0, 2, 0};  // of the second
+  const auto limited = [&](std::int64_t capacity, const std::vector<std::int32_t>& mask) {
+    std::vector<std::int32_t> kept(choice.size(), 99);
+    cpu::Stream s{2};
+    kernels::limit_slots(s, {{.experts = 3, .top_k = 2, .rows = {2, 4}, .capacity = capacity},
+                             mask.empty() ? nullptr : mask.data(),
+                             choice.data(),
+                             kept.data()});
+    return kept;
+  };
+  using Slots = std::vector<std::int32_t>;
+  EXPECT_EQ(limited(4, {}), choice);
+  EXPECT_EQ(limited(2, {}), (Slots{0, 1, 1, -1, 0, 2, -1, -1, 2, 0, 2, 1, -1, 0, -1, -1}));
+  EXPECT_EQ(limited(2, {-1, 0, 0, 0, 1, 1, 1, -1}),
+            (Slots{-1, -1, 1, -1, 0, 2, 0, 1, 2, 0, 2, 1, -1, 0, -1, -1}));
+}
+
+TEST(SentSlots, GoToTheRanksOfTheirExpertsAsLongAsThereIsRoom) {
+  constexpr std::int64_t kRanks = 2, kEach = 2;
+  using Rows = ExpertRows<float>;
+  for (const auto& choice : Rows::choices())
+    for (const std::int64_t room : {1, 3, 5, 12}) {
+      const Rows::Sorted sorted(choice);
+      std::vector<std::int32_t> place(Rows::kSlots, 99), slot(kRanks * room, 99), here = slot,
+                                                                                  row = slot;
+      const double before = 0.5;
+      double excess = -1, most = 0;
+      kernels::SendSlotsArgs a{Rows::kSlots,
+                               Rows::kExperts,
+                               kRanks,
+                               room,
+                               choice.data(),
+                               sorted.place.data(),
+                               sorted.slot.data(),
+                               sorted.offsets.data(),
+                               place.data(),
+                               slot.data(),
+                               here.data(),
+                               row.data()};
+      a.rows = {.row_offset = 10, .sequence_length = 6, .top_k = Rows::kTopK};
+      a.before = &before, a.excess = &excess, a.even = 4;
+      cpu::Stream s{1};
+      kernels::send_slots(s, a);
+      std::vector<std::int32_t> expected_place(Rows::kSlots, -1), expected_slot(kRanks * room, -1);
+      for (std::int32_t to = 0; to < kRanks; ++to) {
+        std::int64_t n = 0;
+        for (std::int32_t e = to * kEach; e < (to + 1) * kEach; ++e)
+          for (std::int32_t k = 0; k < Rows::kSlots; ++k)
+            if (choice[k] == e && n++ < room) {
+              const std::int64_t at = to * room + n - 1;
+              expected_place[k] = static_cast<std::int32_t>(at);
+              expected_slot[at] = k;
+              EXPECT_EQ(here[at], e - to * kEach);
+              EXPECT_EQ(row[at], 10 * Rows::kTopK + k);
+            }
+        most = std::max(most, static_cast<double>(n - room));
+      }
+      EXPECT_EQ(place, expected_place);
+      EXPECT_EQ(slot, expected_slot);
+      EXPECT_EQ(excess, std::max(before, most / 4));
+      for (std::int64_t i = 0; i < kRanks * room; ++i)
+        if (slot[i] < 0) {
+          EXPECT_EQ(here[i], -1);
+        }
+    }
+}
+
 TYPED_TEST(ExpertRows, TiesGoToTheLowerIndexAndPaddingDoesNotCount) {
   using T = TypeParam;
   const Values logits{1, 3, 3, 2, 0, 0, 0, 0, -1, 5, 5, 5};

@@ -127,8 +127,11 @@ struct ExpertsCase {
   double scale = 1;
   std::string mask = {};
   Rows rows = {2, 4};
+  std::int64_t capacity = 0;
 
-  kernels::RouterOptions options() const { return {4, top_k, sigmoid, normalize, scale, rows}; }
+  kernels::RouterOptions options() const {
+    return {4, top_k, sigmoid, normalize, scale, rows, capacity};
+  }
   ops::Routing route(graph::Recorder& r, graph::Value x, graph::Value weight) const {
     const Shape all{rows.sequences * rows.sequence_length};
     return ops::route(r, ops::router_logits(r, x, weight),
@@ -147,6 +150,18 @@ OpCase experts_case(const std::string& kind, const std::string& name, const Expe
                 ops::experts_up(r, in[0], routing, in[2], bias ? in[4] : graph::Value{});
             return ops::experts_down(r, h, routing, in[3], bias ? in[5] : graph::Value{},
                                      adds_bias);
+          }};
+}
+
+// Experts of two ranks, two on each.
+OpCase exchange_case(const std::string& kind, const std::string& name, const ExpertsCase& c,
+                     std::int64_t room) {
+  return {kind, name, {{8, 5}, {4, 5}, {6, 5}, {10, 3}}, [=](graph::Recorder& r, const auto& in) {
+            const ops::Sent sent =
+                ops::dispatch(r, c.route(r, in[0], in[1]), {2, room, true, c.rows, {}});
+            const graph::Value x = ops::send_slots(r, in[0], sent),
+                               h = ops::experts_up(r, x, sent.here, in[2], {});
+            return ops::return_slots(r, ops::experts_down(r, h, sent.here, in[3], {}), sent, 8);
           }};
 }
 
@@ -352,6 +367,12 @@ const std::vector<OpCase>& op_cases() {
       experts_case("experts_down", "bias_of_another_rank", {}, true, false),
       experts_case("experts_down", "sigmoid_of_padded", {.sigmoid = true, .mask = "padding"}, true),
       experts_case("experts_down", "of_a_share", {.rows = {2, 8, {2, 1}}}, false),
+      experts_case("experts_down", "of_limited_slots", {.capacity = 1}, true),
+      experts_case("experts_up", "of_limited_slots_of_padded",
+                   {.top_k = 3, .sigmoid = true, .mask = "padding", .capacity = 2}, false),
+      exchange_case("dispatch", "all", {}, 16),
+      exchange_case("send_slots", "top_3", {.top_k = 3, .normalize = false}, 16),
+      exchange_case("return_slots", "without_room_for_all", {.sigmoid = true}, 3),
       experts_case("router_logits", "top_1", {.top_k = 1, .normalize = false}, false),
       experts_case("router_logits", "all", {.top_k = 4, .normalize = false, .mask = "few"}, false),
       experts_case("route", "sigmoid_of_some",

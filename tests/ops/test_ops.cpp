@@ -43,6 +43,10 @@ class Twins final : public comm::Communicator {
   void ring_shift(Tensor in, Tensor out) override {
     std::memcpy(out.data, in.data, static_cast<std::size_t>(in.bytes()));
   }
+  // These mirror each other: what one sends to the other it receives from it.
+  void all_to_all(Tensor in, Tensor out) override {
+    std::memcpy(out.data, in.data, static_cast<std::size_t>(in.bytes()));
+  }
   void reduce_scatter(Tensor in, Tensor out) override {
     with_float(in.dtype, [&]<class T>() {
       const std::int64_t n = out.elements();
@@ -63,7 +67,8 @@ class Twins final : public comm::Communicator {
 
 comm::Mesh mesh_of_twins() {
   comm::Mesh mesh = comm::single_mesh();
-  mesh.handle(comm::Axis::context) = std::make_shared<Twins>();
+  for (const comm::Axis a : {comm::Axis::context, comm::Axis::expert})
+    mesh.handle(a) = std::make_shared<Twins>();
   return mesh;
 }
 

@@ -1,4 +1,4 @@
-#include "kernels/experts.h"
+#include "kernels/experts.inl"
 
 #include <algorithm>
 
@@ -24,6 +24,13 @@ void sort_slots(cpu::Stream&, const SortSlotsArgs& a) {
   a.offsets[0] = 0;
   std::fill(a.slot + a.offsets[a.experts], a.slot + a.slots, -1);
 }
+
+void send_slots(cpu::Stream& stream, const SendSlotsArgs& a) {
+  const std::int64_t n = std::max(a.slots, a.ranks * a.room);
+  parallel(stream, n, 4 * n, [&](std::int64_t i) { send_slot(a, i); });
+}
+
+void keep_most(cpu::Stream&, const KeepMostArgs& a) { keep_most_of(a); }
 
 template <class T>
 void gather_slots(cpu::Stream& stream, const GatherSlotsArgs<T>& a) {

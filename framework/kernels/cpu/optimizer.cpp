@@ -195,6 +195,7 @@ void square_sum(cpu::Stream& stream, const SquareSumArgs<T>& a) {
                 1 / a.numbers->loss_scale)
           .result();
   for (const double loss : a.outcome->loss) a.outcome->squares.bad_losses += !finite(loss);
+  a.outcome->squares.bad_losses += a.outcome->excess > 0;
 }
 
 namespace {

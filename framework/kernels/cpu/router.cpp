@@ -30,6 +30,12 @@ void route(cpu::Stream& stream, const RouteArgs<T>& a) {
   });
 }
 
+void limit_slots(cpu::Stream& stream, const LimitSlotsArgs& a) {
+  const RouterOptions& o = a.options;
+  parallel(stream, o.rows.sequences * o.experts, o.rows.tokens() * o.experts * o.top_k,
+           [&](std::int64_t i) { limit_slots_of(a, i / o.experts, i % o.experts); });
+}
+
 template <class T>
 void route_backward(cpu::Stream& stream, const RouteBackwardArgs<T>& a) {
   const RouterOptions& o = a.options;

@@ -1,6 +1,6 @@
 // Rows on their way to experts and back; see packs.h.
 #include "kernels/cuda/reductions.h"
-#include "kernels/experts.h"
+#include "kernels/experts.inl"
 #include "kernels/router.inl"
 
 namespace tfm::kernels {
@@ -47,6 +47,12 @@ __global__ void __launch_bounds__(kSortThreads) sort_slots_kernel(SortSlotsArgs 
     a.place[s] = at++;
   }
 }
+
+__global__ void __launch_bounds__(kThreads) send_slots_kernel(SendSlotsArgs a) {
+  send_slot(a, std::int64_t{blockIdx.x} * kThreads + threadIdx.x);
+}
+
+__global__ void keep_most_kernel(KeepMostArgs a) { keep_most_of(a); }
 
 template <class T>
 struct Gather {
@@ -153,6 +159,14 @@ unsigned blocks_of_warps(std::int64_t rows) {
 void sort_slots(cuda::Stream& stream, const SortSlotsArgs& a) {
   cuda::launch(stream, sort_slots_kernel, static_cast<unsigned>(a.experts + 1), kSortThreads,
                2 * kSortThreads / kWarp * sizeof(int), a);
+}
+void send_slots(cuda::Stream& stream, const SendSlotsArgs& a) {
+  const std::int64_t n = std::max(a.slots, a.ranks * a.room);
+  cuda::launch(stream, send_slots_kernel, static_cast<unsigned>(ceil_div(n, kThreads)), kThreads, 0,
+               a);
+}
+void keep_most(cuda::Stream& stream, const KeepMostArgs& a) {
+  cuda::launch(stream, keep_most_kernel, 1, 1, 0, a);
 }
 template <class T>
 void gather_slots(cuda::Stream& stream, const GatherSlotsArgs<T>& a) {

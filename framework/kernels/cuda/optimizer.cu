@@ -113,6 +113,7 @@ __global__ void __launch_bounds__(kThreads)
   SquareSum all = square_sum_of(sum);
   for (std::size_t k = 0; k < kMostObjectives; ++k)
     all.bad_losses += finite(outcome->loss[k]) ? 0 : 1;
+  all.bad_losses += outcome->excess > 0 ? 1 : 0;
   outcome->squares = all;
 }
 

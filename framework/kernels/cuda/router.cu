@@ -24,6 +24,12 @@ __global__ void __launch_bounds__(kThreads) route_kernel(RouteArgs<T> a) {
   route_row(a, n);
 }
 
+__global__ void __launch_bounds__(kThreads) limit_slots_kernel(LimitSlotsArgs a) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x,
+                     experts = a.options.experts;
+  if (i < a.options.rows.sequences * experts) limit_slots_of(a, i / experts, i % experts);
+}
+
 // A block for each sequence, whose warps take experts in turn; behind the last one the sum of
 // lse^2.
 template <class T>
@@ -107,6 +113,10 @@ void route(cuda::Stream& stream, const RouteArgs<T>& a) {
   cuda::launch(stream, route_kernel<T>, blocks(a.options.rows.tokens(), kThreads), kThreads, 0, a);
   cuda::launch(stream, route_statistics_kernel<T>, static_cast<unsigned>(a.options.rows.sequences),
                kThreads, 0, a);
+}
+void limit_slots(cuda::Stream& stream, const LimitSlotsArgs& a) {
+  cuda::launch(stream, limit_slots_kernel,
+               blocks(a.options.rows.sequences * a.options.experts, kThreads), kThreads, 0, a);
 }
 template <class T>
 void route_backward(cuda::Stream& stream, const RouteBackwardArgs<T>& a) {

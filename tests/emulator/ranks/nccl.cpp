@@ -59,7 +59,7 @@ struct Messages {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
 };
-std::optional<Messages> group;
+std::optional<std::vector<Messages>> group;  // a message out and one in, of each peer in turn
 
 // In the order in which the host made them.
 struct Call {
@@ -201,38 +201,52 @@ void connect(const Messages& m) {
 }
 
 // What is sent is read once its receiver has come, and not before, as it may be by NCCL.
-ncclResult_t exchange(const Messages& m) {
+ncclResult_t exchange(const std::vector<Messages>& all) {
   constexpr int kReady = 3, kData = 4;  // tags
-  if (!tfm::emulator::runtime.capturing) connect(m);
-  const auto sent = std::make_shared<Bytes>(m.in_bytes),
-             received = std::make_shared<Bytes>(m.out_bytes);
+  struct Copies {
+    Bytes sent, received;
+  };
+  const auto copies = std::make_shared<std::vector<Copies>>();
+  for (const Messages& m : all) {
+    if (!tfm::emulator::runtime.capturing) connect(m);
+    copies->push_back({Bytes(m.in_bytes), Bytes(m.out_bytes)});
+  }
   const auto bytes = [](const Bytes& b) { return static_cast<int>(b.size()); };
   const auto meet = [=] {
     std::vector<MPI_Request> requests;
-    if (m.in)
-      MPI_Issend(nullptr, 0, MPI_BYTE, m.to, kReady, m.comm->group, &requests.emplace_back());
-    if (m.out)
-      MPI_Irecv(nullptr, 0, MPI_BYTE, m.from, kReady, m.comm->group, &requests.emplace_back());
+    for (const Messages& m : all) {
+      if (m.in)
+        MPI_Issend(nullptr, 0, MPI_BYTE, m.to, kReady, m.comm->group, &requests.emplace_back());
+      if (m.out)
+        MPI_Irecv(nullptr, 0, MPI_BYTE, m.from, kReady, m.comm->group, &requests.emplace_back());
+    }
     return requests;
   };
   const auto transfer = [=] {
     std::vector<MPI_Request> requests;
-    if (m.in) {
-      std::memcpy(sent->data(), m.in, m.in_bytes);
-      MPI_Isend(sent->data(), bytes(*sent), MPI_BYTE, m.to, kData, m.comm->group,
-                &requests.emplace_back());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Messages& m = all[i];
+      auto& [sent, received] = (*copies)[i];
+      if (m.in) {
+        std::memcpy(sent.data(), m.in, m.in_bytes);
+        MPI_Isend(sent.data(), bytes(sent), MPI_BYTE, m.to, kData, m.comm->group,
+                  &requests.emplace_back());
+      }
+      if (m.out)
+        MPI_Irecv(received.data(), bytes(received), MPI_BYTE, m.from, kData, m.comm->group,
+                  &requests.emplace_back());
     }
-    if (m.out)
-      MPI_Irecv(received->data(), bytes(*received), MPI_BYTE, m.from, kData, m.comm->group,
-                &requests.emplace_back());
     return requests;
   };
   const auto deliver = [=] {
-    if (m.out) std::memcpy(m.out, received->data(), m.out_bytes);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].out) std::memcpy(all[i].out, (*copies)[i].received.data(), all[i].out_bytes);
     return std::vector<MPI_Request>();
   };
-  return submit(m.in && m.out ? &tfm::emulator::Nccl::calls : &tfm::emulator::Nccl::messages,
-                m.comm, m.stream, {meet, transfer, deliver});
+  const Messages& first = all.front();
+  return submit(
+      first.in && first.out ? &tfm::emulator::Nccl::calls : &tfm::emulator::Nccl::messages,
+      first.comm, first.stream, {meet, transfer, deliver});
 }
 }  // namespace
 
@@ -351,22 +365,23 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclSend(const void* in, std::size_t n, ncclDataType_t t, int peer, ncclComm_t c,
                       cudaStream_t s) {
   const Messages m{.in = in, .in_bytes = n * width(t), .to = peer, .comm = c, .stream = s};
-  if (!group) return exchange(m);
-  if (group->comm) return ncclInvalidUsage;
-  group = m;
+  if (!group) return exchange({m});
+  group->push_back(m);
   return ncclSuccess;
 }
 ncclResult_t ncclRecv(void* out, std::size_t n, ncclDataType_t t, int peer, ncclComm_t c,
                       cudaStream_t s) {
   const Messages m{.out = out, .out_bytes = n * width(t), .from = peer, .comm = c, .stream = s};
-  if (!group) return exchange(m);
-  if (!group->in || group->out || group->comm != c || group->stream != s) return ncclInvalidUsage;
-  group->out = out, group->out_bytes = m.out_bytes, group->from = peer;
+  if (!group) return exchange({m});
+  if (group->empty()) return ncclInvalidUsage;
+  Messages& last = group->back();
+  if (last.out || last.comm != c || last.stream != s) return ncclInvalidUsage;
+  last.out = out, last.out_bytes = m.out_bytes, last.from = peer;
   return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
-  const Messages m = *std::exchange(group, std::nullopt);
-  return m.comm ? exchange(m) : ncclSuccess;
+  const std::vector<Messages> all = *std::exchange(group, std::nullopt);
+  return all.empty() ? ncclSuccess : exchange(all);
 }
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t n, ncclDataType_t t, int root,
                            ncclComm_t c, cudaStream_t s) {
