@@ -227,7 +227,7 @@ TEST_F(ConfigValues, TheProjectsConfigurationsAreValid) {
   for (const auto& entry : fs::directory_iterator(fs::path(TFM_SOURCE_DIR) / "configs")) {
     if (entry.path().extension() != ".yaml") continue;
     config::Config c = config::load_config(entry.path().string(), {});
-    config::resolve_for_ranks(c, static_cast<int>(c.parallel.tensor));
+    config::resolve_for_ranks(c, static_cast<int>(c.parallel.tensor * c.parallel.expert));
     EXPECT_EQ(load(config::dump_config(c)), c);
     ++files;
   }
