@@ -58,7 +58,8 @@ namespace {
 struct Group {
   AxisSet axes, where = {};
 };
-// Of gradients of weights that all data ranks have, and of those of experts.
+// ZeRO shards over the first what all data ranks have; ranks along the second have the same
+// experts.
 constexpr AxisSet kShards = kData - Axis::replica, kExpertData = kData - Axis::expert;
 constexpr Group kGroups[] = {
     {kData},

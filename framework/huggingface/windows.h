@@ -14,7 +14,7 @@ void write_window(Json& j, const config::ModelConfig& m, std::int64_t absent);
 using Slides = bool (*)(std::int64_t layer, std::int64_t max_window_layers);
 // The layers from max_window_layers on.
 bool slides_after(std::int64_t layer, std::int64_t max_window_layers);
-// With use_sliding_window some layers have one window and the others none. Windows are read after
+// Some layers have one window and the others none, with use_sliding_window. They are read after
 // everything else that layers have.
 void read_windows(config::ModelConfig& m, const io::JsonNode& c, Slides slides);
 void write_windows(Json& j, const config::ModelConfig& m, Slides slides);

@@ -110,5 +110,19 @@ TEST(ExpertRoom, StepsAreRepeatedUntilThereIsRoomAndNotAgain) {
   }
 }
 
+// Their logits are NaN, so that all tokens go to the first experts.
+TEST(ExpertRoom, StepsThatHaveDivergedNeedNone) {
+  for (const comm::Layout::Sizes& s : layouts()) {
+    if (s.replicas > 1) continue;
+    const config::Config config = config_of(kModels[0], s, 0, 1.25, 16);
+    train::Engine engine(plan::make_step_plan(config, test::mesh_of(config::layout_of(config))), 1);
+    engine.initialize_parameters();
+    EXPECT_TRUE(test::train_step(engine, 1, 1e30, count_up).applied);
+    const double bound = engine.plan().config.parallel.expert_bound;
+    EXPECT_FALSE(test::train_step(engine, 2, 1e-3, count_up).applied);
+    EXPECT_EQ(engine.plan().config.parallel.expert_bound, bound) << comm::Layout(s).str();
+  }
+}
+
 }  // namespace
 }  // namespace tfm

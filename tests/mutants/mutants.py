@@ -124,7 +124,7 @@ ROOMS = {
         ("nn/experts.cpp", ".first_row = «e * rows»", "0"),
         ("nn/parameter.cpp", "return {«place * each», (place + 1) * each}", "0"),
         ("kernels/cpu/optimizer.cpp", "a.outcome->squares.bad_losses += a.outcome->excess > 0;", ";"),
-        ("train/engine.cpp", "1.125 * excess", "0.0"),
+        ("train/engine_room.cpp", "1.125 * excess", "0.0"),
         ("comm/shared_memory.cpp", "slot(r, piece) + «rank() * lane_bytes()»", "0", ["ranks2:*Groups*"]),
     ]),
     "comm": (["ranks2:-All/*:*/Plan*:ModelFixtures*:VerifyLayout*", "ranks4:-All/*:*/Plan*:ModelFixtures*:VerifyLayout*"], [
