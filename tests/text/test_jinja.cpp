@@ -1,0 +1,148 @@
+// The interpreter of chat templates against what transformers and Jinja make of the same templates
+// (tests/fixtures/make_chats.py).
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "io/file.h"
+#include "text/jinja/operations.h"
+#include "text/jinja/template.h"
+
+using namespace tfm;
+namespace jinja = text::jinja;
+
+namespace {
+
+const std::string kFolder = TFM_SOURCE_DIR "/tests/fixtures/chats/";
+
+const jinja::Value& member(const jinja::Value& object, const char* name) {
+  static const jinja::Value none;
+  const jinja::Value* found = object.dict()->find(name);
+  return found ? *found : none;
+}
+
+std::string source_of(const jinja::Value& line) {
+  if (const std::string* source = member(line, "template").string()) return *source;
+  std::string source = io::read_whole_file(
+      kFolder + "templates/" + *member(line, "file").string() + ".jinja", std::size_t{1} << 20);
+  if (member(line, "plain").undefined()) return source;
+  for (const auto& [from, to] :
+       {std::pair{"endgeneration", "endif"}, {"generation %}", "if true %}"}})
+    source = jinja::replaced(source, from, to, -1, [](std::size_t) {});
+  return source;
+}
+
+jinja::Rendering render(const std::string& source, const jinja::Dict& variables = {}) {
+  return jinja::Template(source, "t").render(variables, std::time_t{0});
+}
+
+std::string error_of(const std::string& source) {
+  try {
+    render(source);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::input);
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST(Jinja, EqualsTransformers) {
+  std::ifstream file(kFolder + "expected.jsonl");
+  std::int64_t number = 0, errors = 0;
+  std::map<std::string, jinja::Value> defined;
+  for (std::string text; std::getline(file, text); ++number) {
+    SCOPED_TRACE("line " + std::to_string(number + 1) + ": " + text.substr(0, 160));
+    const jinja::Value line = jinja::parse_json(text, "expected.jsonl");
+    if (const std::string* name = member(line, "define").string()) {
+      defined[*name] = member(line, "variables");
+      continue;
+    }
+    const std::string* const name = member(line, "name").string();
+    const jinja::Value variables = name ? defined.at(*name) : member(line, "variables");
+    const bool fails = !member(line, "error").undefined();
+    try {
+      const jinja::Rendering r = render(source_of(line), *variables.dict());
+      EXPECT_FALSE(fails) << "expected an error, got: " << r.text;
+      if (fails) continue;
+      EXPECT_EQ(r.text, *member(line, "text").string());
+      const auto& spans = *member(line, "spans").sequence()->items;
+      ASSERT_EQ(r.generations.size(), spans.size());
+      for (std::size_t i = 0; i < spans.size(); ++i) {
+        EXPECT_EQ(static_cast<std::int64_t>(r.generations[i].begin),
+                  jinja::item(spans[i], std::int64_t{0}).integer(""));
+        EXPECT_EQ(static_cast<std::int64_t>(r.generations[i].end),
+                  jinja::item(spans[i], std::int64_t{1}).integer(""));
+      }
+    } catch (const Error& e) {
+      ++errors;
+      EXPECT_TRUE(fails) << e.what();
+    }
+  }
+  EXPECT_GT(number, 800);
+  EXPECT_GT(errors, 80);
+}
+
+TEST(Jinja, ErrorsNameThePlaceAndWhatWasExpected) {
+  EXPECT_EQ(error_of("a\nb {{ x.y }}"), "t:2:7: 'x' is undefined");
+  EXPECT_EQ(error_of("{% if a %}"),
+            "t:1:11: found the end of the template; expected {% elif, else, endif %}");
+  EXPECT_EQ(error_of("{{ 1 + }}"), "t:1:8: found }}; expected an expression");
+  EXPECT_EQ(error_of("\n {{ 'a' | nosuch }}").substr(0, 45),
+            "t:2:11: the filter 'nosuch' is not supported;");
+  EXPECT_EQ(error_of("{{ raise_exception('no turn') }}"),
+            "t:1:19: the template refuses the conversation: no turn");
+  EXPECT_EQ(error_of("{{ [].append(1) }}"),
+            "t:1:13: the sandbox of chat templates does not allow .append");
+  EXPECT_EQ(error_of("a\n\xFF").substr(0, 32), "t:2:1: the template is not UTF-8");
+}
+
+// No template runs, grows or nests without end.
+TEST(Jinja, EndsWhateverTheTemplateDoes) {
+  const auto repeat = [](const std::string& text, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i) all += text;
+    return all;
+  };
+  for (const std::string& source :
+       {std::string(
+            "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"),
+        std::string("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
+        std::string("{{ 'a' * 99999999999 }}"), std::string("{{ [1] * 99999999999 }}"),
+        std::string("{% set n = namespace(x=[1]) %}{% for i in range(1000) %}{% set n.x = [n.x, "
+                    "n.x] %}{% endfor %}"),
+        std::string("{% set n = namespace(x=[1]) %}{% for i in range(1000) %}{% set n.x = [n.x] "
+                    "%}{% endfor %}"),
+        std::string("{% set n = namespace(x='ab') %}{% for i in range(1000) %}{% set n.x = n.x ~ "
+                    "n.x %}{% endfor %}"),
+        "{{ " + repeat("(", 100000), "{{ " + repeat("-", 100000) + "1 }}",
+        "{{ " + repeat("not ", 100000) + "1 }}", "{{ 1" + repeat(" + 1", 100000) + " }}",
+        "{{ a" + repeat(".b", 100000) + " }}", "{{ a" + repeat("|e", 100000) + " }}",
+        repeat("{% if true %}", 50000), "{% set " + repeat("(", 100000)})
+    EXPECT_NE(error_of(source), "") << source.substr(0, 80);
+  EXPECT_EQ(
+      render("{% set n = namespace() %}{% set n.self = n %}{% macro f() %}{% endmacro %}x").text,
+      "x");
+}
+
+TEST(Jinja, KnowsWhichMessageALoopWasAt) {
+  jinja::Dict variables;
+  variables.set("messages", jinja::parse_json(R"([{"c": "a"}, {"c": "bb"}, {"c": ""}])", "m"));
+  const jinja::Rendering r = render(
+      "<{% for m in messages[::-1] %}{% for x in [1, 2] %}{{ m.c }}{% endfor %}{% endfor %}>"
+      "{% for m in messages %}{% macro f() %}[{{ m.c }}]{% endmacro %}{{ f() }}{% endfor %}",
+      variables);
+  EXPECT_EQ(r.text, "<bbbbaa>[a][bb][]");
+  EXPECT_EQ(r.messages[0], (std::vector<jinja::Span>{{5, 7}, {8, 11}}));
+  EXPECT_EQ(r.messages[1], (std::vector<jinja::Span>{{1, 5}, {11, 15}}));
+  EXPECT_EQ(r.messages[2], (std::vector<jinja::Span>{{15, 17}}));
+}
+
+TEST(Jinja, TimeIsUndefinedUnlessGiven) {
+  const jinja::Template t("{{ strftime_now('%Y') if strftime_now is defined else 'none' }}", "t");
+  EXPECT_EQ(t.render({}).text, "none");
+  EXPECT_EQ(t.render({}, std::time_t{86400 * 40}).text, "1970");
+}
