@@ -1,6 +1,7 @@
 // tfm-data: text to token files and back.
 #include <algorithm>
 #include <charconv>
+#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -9,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/strings.h"
+#include "data/chat_rows.h"
 #include "data/prepare.h"
 #include "data/source.h"
 #include "data/token_origin.h"
@@ -17,6 +19,7 @@
 #include "launch/support/arguments.h"
 #include "launch/support/guarded.h"
 #include "tokenizer/bpe_trainer.h"
+#include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
 namespace {
@@ -41,6 +44,10 @@ constexpr const char* kHelp = R"(usage: tfm-data COMMAND [OPTIONS]
       Prints the text of each line of ids of standard input.
   train-tokenizer --input FILE... --vocab-size N --output tokenizer.json [--special TOKEN...] [--field NAME]
       Trains a byte-level BPE tokenizer with GPT-2's pattern. Special tokens (default: <|endoftext|>) get the first ids.
+  chat FILE --tokenizer T [--template FILE] [--messages NAME]
+      Prints each chat of JSON lines as a JSON object: its ids, and mask, which is 1 for the tokens that the assistant
+      wrote. A line has a list of messages in NAME (default: messages), conversations, or prompt and completion, and
+      may have tools. --template: a file, or chatml; without it, that of the tokenizer.
   info FILE [--seq-len N]
       Prints the header and the first ids of a token file; with --seq-len also the number of samples of N + 1 tokens
       and of the unused tokens at the end.
@@ -187,6 +194,24 @@ void train(const Arguments& a) {
             << (tokens < options.vocab_size ? "; no pair of the text is left to merge\n" : "\n");
 }
 
+void chat(const Arguments& a) {
+  const std::string spec = required(a, "--tokenizer");
+  const auto tokenizer = tokenizer::load_tokenizer(spec);
+  const tokenizer::ChatTemplate chats(a.get("--template", "auto"), spec, *tokenizer,
+                                      std::time(nullptr));
+  data::each_chat(files_of(a)[0], a.get("--messages", "messages"), [&](const tokenizer::Chat& one) {
+    const tokenizer::EncodedChat encoded = chats.encode(one);
+    std::string out = "{\"ids\": [";
+    for (std::size_t i = 0; i < encoded.ids.size(); ++i)
+      out += (i > 0 ? ", " : "") + std::to_string(encoded.ids[i]);
+    out += "], \"mask\": [";
+    for (std::size_t i = 0; i < encoded.mask.size(); ++i)
+      out.append(i > 0 ? ", " : "").append(encoded.mask[i] ? "1" : "0");
+    std::cout << out << "]}\n";
+    return true;
+  });
+}
+
 void info(const Arguments& a) {
   const data::TokenFile file(files_of(a)[0]);
   const data::TokenFileInfo& i = file.info();
@@ -254,6 +279,7 @@ int run(int argc, char** argv) {
        {input, {"--vocab-size"}, output, {.name = "--special", .many = true}, field},
        0,
        train},
+      {"chat", {tokenizer, {"--template"}, {"--messages"}}, 1, chat},
       {"info", {{"--seq-len"}}, 1, info},
       {"verify", {tokenizer}, 1, verify}};
   if (argc < 2) usage("expected a command");

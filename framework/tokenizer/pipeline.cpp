@@ -80,6 +80,7 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
   parts_.entries = {};
   std::vector<AddedToken> raw, normalized;
   for (AddedToken& token : parts_.added) {
+    added_.insert(token.id);
     if (token.normalized && parts_.normalizer && !parts_.added_as_is) {
       parts_.normalizer->apply(token.content);
       tokens_[token.id] = token.content;
@@ -122,16 +123,21 @@ SpecialIds PipelineTokenizer::special_ids() const {
   return ids;
 }
 
+std::unique_ptr<PipelineTokenizer::Scratch> PipelineTokenizer::take_scratch() const {
+  const std::lock_guard lock(mutex_);
+  if (idle_.empty()) return std::make_unique<Scratch>();
+  std::unique_ptr<Scratch> scratch = std::move(idle_.back());
+  idle_.pop_back();
+  return scratch;
+}
+
+void PipelineTokenizer::give_back(std::unique_ptr<Scratch> scratch) const {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(scratch));
+}
+
 std::vector<std::int32_t> PipelineTokenizer::encode(std::string_view text) const {
-  std::unique_ptr<Scratch> scratch;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      scratch = std::move(idle_.back());
-      idle_.pop_back();
-    }
-  }
-  if (!scratch) scratch = std::make_unique<Scratch>();
+  std::unique_ptr<Scratch> scratch = take_scratch();
   std::vector<std::int32_t> ids;
   ids.reserve(text.size() / 3 + 4);
   if (parts_.byte_id) {
@@ -141,8 +147,7 @@ std::vector<std::int32_t> PipelineTokenizer::encode(std::string_view text) const
   } else {
     encode_valid(text::well_formed(text), true, *scratch, ids);
   }
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(scratch));
+  give_back(std::move(scratch));
   return ids;
 }
 
@@ -171,18 +176,54 @@ void PipelineTokenizer::encode_valid(std::string_view text, bool first, Scratch&
                                      std::vector<std::int32_t>& ids) const {
   raw_.split(text, [&](std::size_t begin, std::size_t end, const AddedToken* token) {
     if (token) return ids.push_back(token->id);
-    const std::string_view part = text.substr(begin, end - begin);
-    const bool at_start = first && begin == 0;
-    if (!parts_.normalizer)
-      return encode_plain({part, at_start ? std::size_t{1} : 0}, scratch, ids);
-    std::string normal(part);
-    std::size_t lead = 0;
-    if (at_start && !part.empty())
-      lead = parts_.normalizer->apply_to(normal, text::first_code_point(part).bytes);
-    else
-      parts_.normalizer->apply(normal);
-    encode_plain({normal, lead}, scratch, ids);
+    std::string part(text.substr(begin, end - begin));
+    encode_part(part, first && begin == 0, scratch, ids);
   });
+}
+
+void PipelineTokenizer::encode_part(std::string& text, bool at_start, Scratch& scratch,
+                                    std::vector<std::int32_t>& ids) const {
+  std::size_t lead = at_start ? 1 : 0;
+  if (parts_.normalizer && at_start && !text.empty())
+    lead = parts_.normalizer->apply_to(text, text::first_code_point(text).bytes);
+  else if (parts_.normalizer)
+    parts_.normalizer->apply(text), lead = 0;
+  encode_plain({text, lead}, scratch, ids);
+}
+
+std::vector<std::int32_t> PipelineTokenizer::encode_with_cuts(std::string_view text,
+                                                              std::span<const std::size_t> offsets,
+                                                              std::vector<Cut>& cuts) const {
+  std::unique_ptr<Scratch> scratch = take_scratch();
+  std::vector<std::int32_t> ids;
+  std::size_t next = 0;  // of the offsets
+  raw_.split(text, [&](std::size_t begin, std::size_t end, const AddedToken* token) {
+    const std::size_t before = ids.size();
+    std::string part(text.substr(begin, end - begin));
+    if (token)
+      ids.push_back(token->id);
+    else
+      encode_part(part, begin == 0, *scratch, ids);
+    if (next == offsets.size() || offsets[next] >= end) return;
+    const std::vector<Stretch> stretches = token
+                                               ? std::vector<Stretch>{{0, end - begin}}
+                                               : stretches_of(part, std::span(ids).subspan(before));
+    for (; next < offsets.size() && offsets[next] < end; ++next) {
+      std::string left(text.substr(begin, offsets[next] - begin));
+      if (!token && parts_.normalizer) parts_.normalizer->apply(left);
+      if (!token && !part.starts_with(left))
+        throw Error(ExitCode::input,
+                    "the tokenizer's normalizer joins what stands on both sides of byte " +
+                        std::to_string(offsets[next]));
+      const auto at = std::ranges::partition_point(
+          stretches, [&](const Stretch& s) { return s.end <= left.size(); });
+      cuts.push_back({before + static_cast<std::size_t>(at - stretches.begin()),
+                      at != stretches.end() && at->begin < left.size()});
+    }
+  });
+  for (; next < offsets.size(); ++next) cuts.push_back({ids.size(), false});
+  give_back(std::move(scratch));
+  return ids;
 }
 
 void PipelineTokenizer::encode_plain(Piece text, Scratch& scratch,

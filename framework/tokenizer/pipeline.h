@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "tokenizer/added_tokens.h"
@@ -57,9 +58,13 @@ class PipelineTokenizer final : public Tokenizer {
   ~PipelineTokenizer() override;
 
   std::vector<std::int32_t> encode(std::string_view text) const override;
+  std::vector<std::int32_t> encode_with_cuts(std::string_view text,
+                                             std::span<const std::size_t> offsets,
+                                             std::vector<Cut>& cuts) const override;
   std::vector<std::int32_t> encode_with_specials(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids) const override;
   bool knows(std::int32_t id) const override { return tokens_.contains(id); }
+  bool is_added(std::int32_t id) const override { return added_.contains(id); }
   std::int64_t vocab_size() const override { return vocab_size_; }
   std::optional<std::int32_t> end_of_document() const override;
   SpecialIds special_ids() const override;
@@ -71,15 +76,27 @@ class PipelineTokenizer final : public Tokenizer {
   struct Scratch;  // a cache of words, kept between calls
 
   std::optional<std::int32_t> id_of(const std::string& token) const;
+  std::unique_ptr<Scratch> take_scratch() const;
+  void give_back(std::unique_ptr<Scratch> scratch) const;
+  // The parts of a normalized text that its tokens stand for (pipeline_cuts.cpp).
+  struct Stretch {
+    std::size_t begin, end;
+  };
+  std::vector<Stretch> stretches_of(std::string_view text, std::span<const std::int32_t> ids) const;
+  std::optional<Stretch> stretch_of(std::string_view text, std::size_t at, std::int32_t id) const;
   void encode_bytes(std::string_view text, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_valid(std::string_view text, bool first, Scratch& scratch,
                     std::vector<std::int32_t>& ids) const;
+  // Text between added tokens, which it normalizes.
+  void encode_part(std::string& text, bool at_start, Scratch& scratch,
+                   std::vector<std::int32_t>& ids) const;
   void encode_plain(Piece text, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_piece(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_word(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& ids) const;
 
   PipelineParts parts_;
   AddedTokens raw_, normalized_;
+  std::unordered_set<std::int32_t> added_;
   std::unordered_map<std::int32_t, std::string> tokens_;  // by id; ids may have large gaps
   std::int64_t vocab_size_ = 0;
   // Tokens that the functions above may look up.

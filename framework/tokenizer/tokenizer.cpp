@@ -15,6 +15,12 @@ namespace {
 
 class ByteTokenizer final : public Tokenizer {
  public:
+  std::vector<std::int32_t> encode_with_cuts(std::string_view text,
+                                             std::span<const std::size_t> offsets,
+                                             std::vector<Cut>& cuts) const override {
+    for (const std::size_t offset : offsets) cuts.push_back({offset, false});
+    return encode(text);
+  }
   std::vector<std::int32_t> encode(std::string_view text) const override {
     const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
     return {bytes, bytes + text.size()};
@@ -74,6 +80,14 @@ const Layout* layout_of(const std::string& folder) {
 }
 
 }  // namespace
+
+std::vector<std::int32_t> Tokenizer::encode_with_cuts(std::string_view,
+                                                      std::span<const std::size_t>,
+                                                      std::vector<Cut>&) const {
+  throw Error(ExitCode::input,
+              "this tokenizer cannot tell which tokens a part of a text has; expected one of "
+              "tokenizer.json");
+}
 
 bool is_bytes(const std::string& spec) { return spec == "bytes"; }
 

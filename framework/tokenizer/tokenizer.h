@@ -28,6 +28,18 @@ class Tokenizer {
   virtual std::vector<std::int32_t> encode_with_specials(std::string_view text) const {
     return encode(text);
   }
+  // encode(text), and where each of `offsets`, bytes of the text in ascending order, lies among the
+  // tokens. Error(input) if that cannot be told, because the tokenizer changes the text too much.
+  struct Cut {
+    std::size_t tokens;  // that end at or before the offset
+    bool within;         // the next one begins before it
+  };
+  virtual std::vector<std::int32_t> encode_with_cuts(std::string_view text,
+                                                     std::span<const std::size_t> offsets,
+                                                     std::vector<Cut>& cuts) const;
+  // Whether the token is matched as a whole before anything else is done with a text, as special
+  // tokens are.
+  virtual bool is_added(std::int32_t) const { return false; }
   // The bytes of the ids, which may not be valid UTF-8. Error(input) for an id outside the
   // vocabulary.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/strings.h"
 #include "text/jinja/value.h"
+#include "text/unicode.h"
 
 namespace tfm::text::jinja {
 namespace {
@@ -44,7 +45,7 @@ class ValueBuilder final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool parse_error(std::size_t byte, const std::string&,
                    const nlohmann::json::exception& e) override {
-    fail("byte " + std::to_string(byte) + ": invalid JSON: " + shorten(e.what(), 200));
+    fail("byte " + std::to_string(byte) + ": invalid JSON: " + shorten(well_formed(e.what()), 200));
   }
 
  private:
