@@ -76,13 +76,14 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
 void describe(SourceConfig& s, FieldVisitor& v) {
   std::vector<std::string_view> types;
   for (const SourceType& t : source_types()) types.push_back(t.name);
-  v.value(
-      required(choice("type", types,
-                      "tokens: token files (llm.c, Megatron); text: text, tokenized on the "
-                      "fly; pairs: parallel text; mlm: masked language modeling on token files "
-                      "or text; span_corruption: T5's objective on token files or text; labelled: "
-                      "texts with a class, which a head of type classify learns")),
-      s.type);
+  v.value(required(choice(
+              "type", types,
+              "tokens: token files (llm.c, Megatron); text: text, tokenized on the "
+              "fly; pairs: parallel text; mlm: masked language modeling on token files "
+              "or text; span_corruption: T5's objective on token files or text; labelled: "
+              "texts with a class, which a head of type classify learns; chat: conversations, of "
+              "which a decoder learns what the assistant wrote")),
+          s.type);
   v.value(with_word(text("source", "pairs: text file with one source sentence per line"), "none"),
           s.source);
   v.value(with_word(text("target", "pairs: text file with one target sentence per line"), "none"),
@@ -127,6 +128,12 @@ void describe(SourceConfig& s, FieldVisitor& v) {
                "labelled: the column of the class: one of the head's `labels`, or a "
                "number from 0"),
           s.label);
+  v.value(text("messages", "chat: the field of a line that holds its list of messages"),
+          s.messages);
+  v.value(text("template",
+               "chat: `auto`, the chat template of the tokenizer; `chatml`; or the file of a "
+               "template"),
+          s.chat_template);
 }
 
 }  // namespace

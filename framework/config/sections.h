@@ -118,6 +118,8 @@ struct SourceConfig {
   std::string field = "text";      // of .jsonl lines
   // labelled: names of columns; `text_pair` may be empty.
   std::string text = "text", text_pair, label = "label";
+  // chat: the member of a row that holds its messages, and auto, chatml or a file.
+  std::string messages = "messages", chat_template = "auto";
   const SourceType& kind() const { return source_type(type); }
   bool operator==(const SourceConfig&) const = default;
 };

@@ -36,6 +36,12 @@ std::vector<SourceType>& source_types() {
        .mask_probability = 0.15,
        .labelled = true,
        .any_file_weights = false},
+      {.name = "chat",
+       .families = {decoder},
+       .files = Files::text,
+       .documents = false,
+       .chats = true,
+       .any_file_weights = false},
   };
   return all;
 }
@@ -43,8 +49,8 @@ std::vector<SourceType>& source_types() {
 const std::string& first_type(Family family, SourceType::Files files) {
   using enum SourceType::Files;
   const auto found = std::ranges::find_if(source_types(), [&](const SourceType& t) {
-    return t.trains(family) &&
-           (files == any || t.files == any || (t.files == files && !t.pairs && !t.labelled));
+    return t.trains(family) && (files == any || t.files == any ||
+                                (t.files == files && !t.pairs && !t.labelled && !t.chats));
   });
   TFM_CHECK(found != source_types().end(), "no data trains this family");
   return found->name;

@@ -21,10 +21,11 @@ struct SourceType {
   // Rows of named columns, one of which is the class of the row's text: keys `text`, `text_pair`
   // and `label`.
   bool labelled = false;
+  bool chats = false;            // keys `messages` and `template`
   bool own_lengths = false;      // the lengths of targets follow from other keys than train.seq_len
   bool any_file_weights = true;  // files may have weights
   bool trains(Family family) const;
-  bool plain_text() const { return files == Files::text && !pairs && !labelled; }
+  bool plain_text() const { return files == Files::text && !pairs && !labelled && !chats; }
 };
 
 // All types, and a place for more: a program may add its own before it reads a configuration.

@@ -44,6 +44,9 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
   only(s.text != usual.text, type.labelled, section + ".text", labelled);
   only(!s.text_pair.empty(), type.labelled, section + ".text_pair", labelled);
   only(s.label != usual.label, type.labelled, section + ".label", labelled);
+  const std::string chats = types_where([](const auto& t) { return t.chats; });
+  only(s.messages != usual.messages, type.chats, section + ".messages", chats);
+  only(s.chat_template != usual.chat_template, type.chats, section + ".template", chats);
   only(type.labelled, m.head_of_type("classify"), section + ".type",
        "a head of type classify, such as model.heads [{type: classify, classes: 2}]");
   only(!s.text_pair.empty() && type.labelled, m.type_vocab_size != 1, section + ".text_pair",
@@ -88,12 +91,20 @@ void check_sources(const Config& c, const Report& report) {
            "");
   check_source(c, c.data.train, "data.train", report);
   if (c.data.validation) check_source(c, *c.data.validation, "data.validation", report);
-  const bool one_type = m.translates() || c.data.train.kind().labelled ||
-                        (c.data.validation && c.data.validation->kind().labelled);
+  const auto by_itself = [](const SourceConfig& s) { return s.kind().labelled || s.kind().chats; };
+  const bool one_type = m.translates() || by_itself(c.data.train) ||
+                        (c.data.validation && by_itself(*c.data.validation));
   if (c.data.validation && one_type && c.data.validation->type != c.data.train.type)
     report({"data.validation.type", "data.train.type"},
            "data.validation.type " + c.data.validation->type + " differs from data.train.type " +
                c.data.train.type + "; expected the same objective",
+           "");
+  if (c.data.validation && c.data.train.kind().chats && c.data.validation->kind().chats &&
+      c.data.validation->chat_template != c.data.train.chat_template)
+    report({"data.validation.template", "data.train.template"},
+           "data.validation.template " + c.data.validation->chat_template +
+               " differs from data.train.template " + c.data.train.chat_template +
+               "; expected the same",
            "");
   only_with(report)(
       c.train.global_batch_tokens > 0, c.data.train.kind().pairs, "train.global_batch_tokens",
@@ -285,7 +296,7 @@ void check_data(const Config& c, const Report& report) {
                std::to_string(m.max_seq_len),
            "");
   const auto reads_text = [&](const SourceConfig& s) {
-    return s.kind().plain_text() || s.kind().labelled;
+    return s.kind().plain_text() || s.kind().labelled || s.kind().chats;
   };
   const bool tokenizes =
       reads_text(c.data.train) || (c.data.validation && reads_text(*c.data.validation));

@@ -9,6 +9,7 @@ std::map<std::string, const Objective*>& objectives() {
       {"tokens", &next_token_objective()}, {"text", &next_token_objective()},
       {"mlm", &masked_lm_objective()},     {"span_corruption", &span_corruption_objective()},
       {"pairs", &pairs_objective()},       {"labelled", &labelled_objective()},
+      {"chat", &chat_objective()},
   };
   return all;
 }

@@ -71,5 +71,6 @@ const Objective& masked_lm_objective();
 const Objective& span_corruption_objective();
 const Objective& pairs_objective();
 const Objective& labelled_objective();
+const Objective& chat_objective();
 
 }  // namespace tfm::data

@@ -8,6 +8,7 @@ blocks of generation, and without them (which transformers cannot mark: the mark
 Tokenizers are trained here: byte-level BPE as GPT-2's, Llama 3's and Qwen's, and BPE over U+2581 with bytes to fall back on, as
 Gemma's and Mistral's. --fixture writes tests/fixtures/chats/tokenizer and tests/fixtures/chats/masks.jsonl, a few of the same.
 """
+
 import argparse
 import json
 import pathlib
@@ -22,13 +23,48 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHATS = ROOT / "tests/fixtures/chats"
-SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<start_of_turn>", "<end_of_turn>",
-           "<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]",
-           "[TOOL_RESULTS]", "[/TOOL_RESULTS]"]
-WORDS = ("the weather is fine today and tomorrow ask again later please what how why because 12 345 6,7 hello Hi THERE it's don't naïve straße 東京 大阪 😀 👩‍👩‍👧 "
-         "é e\u0301 x=1; {a} \\n <b> </b> <think> </think> \t (yes) [no] – … ﬁ ½ user assistant model system").split(" ")
-TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Says \"how\" it <is>.", "parameters": {
-    "type": "object", "properties": {"place": {"type": "string"}, "days": {"type": "integer"}}, "required": ["place"]}}}]
+SPECIAL = [
+    "<unk>",
+    "<s>",
+    "</s>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|end|>",
+    "[INST]",
+    "[/INST]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_CALLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
+]
+WORDS = (
+    "the weather is fine today and tomorrow ask again later please what how why because 12 345 6,7 "
+    "hello Hi THERE it's don't naïve straße 東京 大阪 😀 👩‍👩‍👧 "
+    "é e\u0301 x=1; {a} \\n <b> </b> <think> </think> \t (yes) [no] – … ﬁ ½ user assistant model system"
+).split(" ")
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": 'Says "how" it <is>.',
+            "parameters": {
+                "type": "object",
+                "properties": {"place": {"type": "string"}, "days": {"type": "integer"}},
+                "required": ["place"],
+            },
+        },
+    }
+]
 
 
 def text_of(draw, most=12):
@@ -46,10 +82,18 @@ def chat_of(draw, template):
         messages.append({"role": "user", "content": text_of(draw, 20)})
         if calls and draw.random() < 0.2:
             tools = TOOLS
-            arguments = {"place": draw.choice(["Zürich", "東京", "a \"b\""]), "days": draw.randint(1, 9), "exact": draw.choice([True, None, 0.5])}
-            call = {"id": f"id{draw.randint(1000000, 9999999)}", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+            arguments = {
+                "place": draw.choice(["Zürich", "東京", 'a "b"']),
+                "days": draw.randint(1, 9),
+                "exact": draw.choice([True, None, 0.5]),
+            }
+            call = {
+                "id": f"id{draw.randint(1000000, 9999999)}",
+                "type": "function",
+                "function": {"name": "weather", "arguments": arguments},
+            }
             messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
-            messages.append({"role": "tool", "content": "{\"sun\": true}", "tool_call_id": call["id"]})
+            messages.append({"role": "tool", "content": '{"sun": true}', "tool_call_id": call["id"]})
         answer = {"role": "assistant", "content": text_of(draw, 20)}
         if template == "qwen3" and draw.random() < 0.4:
             if draw.random() < 0.5:
@@ -85,13 +129,17 @@ def train(folder, kind, size):
     state = json.loads(tokenizer.to_str())
     state["added_tokens"] = [t for t in state["added_tokens"] if not t["content"].startswith("<0x")]
     (folder / "tokenizer.json").write_text(json.dumps(state, ensure_ascii=False, indent=1))
-    (folder / "tokenizer_config.json").write_text(json.dumps(
-        {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "clean_up_tokenization_spaces": False}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(
+            {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "clean_up_tokenization_spaces": False}
+        )
+    )
 
 
 def expected_of(tokenizer, template, row):
-    out = tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), chat_template=template, tokenize=True, return_dict=True,
-                                        return_assistant_tokens_mask=True)
+    out = tokenizer.apply_chat_template(
+        row["messages"], tools=row.get("tools"), chat_template=template, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+    )
     return {"ids": out["input_ids"], "mask": out["assistant_masks"]}
 
 
@@ -132,16 +180,27 @@ def main():
                 expected = [expected_of(tokenizer, source, row) for row in rows]
                 for form, text in (("blocks", source), ("plain", plain(source))):
                     (work / "t.jinja").write_text(text)
-                    done = subprocess.run([f"{args.bin}/tfm-data", "chat", work / "chats.jsonl", "--tokenizer", work / kind, "--template", work / "t.jinja"],
-                                          capture_output=True, text=True)
+                    done = subprocess.run(
+                        [f"{args.bin}/tfm-data", "chat", work / "chats.jsonl", "--tokenizer", work / kind, "--template", work / "t.jinja"],
+                        capture_output=True,
+                        text=True,
+                    )
                     got = [json.loads(line) for line in done.stdout.splitlines()]
                     bad = [i for i, (a, b) in enumerate(zip(got, expected)) if a != b]
                     same_ids = sum(a["ids"] == b["ids"] for a, b in zip(got, expected))
-                    print(f"{kind:9} {path.stem:7} {form:6}: {len(rows)} chats, {len(got)} written, {same_ids} with equal ids, {len(got) - len(bad)} equal"
-                          f", {sum(sum(e['mask']) for e in expected)} of {sum(len(e['ids']) for e in expected)} tokens of the assistant {done.stderr.strip()}")
+                    tokens, marked = (sum(len(e["ids"]) for e in expected), sum(sum(e["mask"]) for e in expected))
+                    print(f"{kind:9} {path.stem:7} {form:6}: {len(rows)} chats, {same_ids} with equal ids, {len(got) - len(bad)} equal,"
+                          f" {marked} of {tokens} tokens of the assistant {done.stderr.strip()}")
                     if bad:
                         i = bad[0]
-                        print("first:", json.dumps(rows[i], ensure_ascii=False), tokenizer.convert_ids_to_tokens(expected[i]["ids"]), got[i], expected[i], sep="\n")
+                        print(
+                            "first:",
+                            json.dumps(rows[i], ensure_ascii=False),
+                            tokenizer.convert_ids_to_tokens(expected[i]["ids"]),
+                            got[i],
+                            expected[i],
+                            sep="\n",
+                        )
                     wrong += len(rows) - len(got) + len(bad)
     print(wrong, "wrong")
     return 1 if wrong else 0

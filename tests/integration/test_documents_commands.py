@@ -107,6 +107,22 @@ def safetensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+CHAT = f"""
+model: {{family: decoder, preset: llama-1b, vocab_size: 420, d_model: 32, n_layers: 1, n_heads: 4, n_kv_heads: 2, d_ff: 64, max_seq_len: 64}}
+train: {{steps: 1, global_batch_size: 1, seq_len: 64}}
+data: {{tokenizer: {FIXTURES}/chats/tokenizer, train: {{type: chat, path: chats.jsonl, template: chatml}}}}
+checkpoint: {{dir: runs/base/checkpoints}}
+metrics: {{listen: none}}
+"""
+CHAT_SMALL = """
+model: {init: MODEL_DIR}
+train: {steps: 2, global_batch_size: 1, seq_len: 64}
+data: {train: {type: chat, path: chats.jsonl}, validation: {type: chat, path: chats.jsonl}}
+checkpoint: {dir: runs/chat/checkpoints}
+metrics: {listen: none}
+"""
+
+
 class Sandbox:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -130,6 +146,13 @@ class Sandbox:
         safetensors(self.folder / "in.safetensors", {"input_ids": [[1, 2, 3, 4], [4, 3, 2, 1]], "labels": [[1, 2, 3, 4], [4, 3, 2, 1]]})
         self.run("tfm-train cfg.yaml checkpoint.dir=runs/x/checkpoints metrics.jsonl=runs/x/metrics.jsonl")
         self.run("tfm-train translation.yaml")
+        self.write("chats.jsonl", json.dumps({"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}) + "\n")
+        self.write("questions.txt", "hello\n/reset\nwhat\n")
+        self.write("chat_small.yaml", CHAT_SMALL)
+        self.write("base.yaml", CHAT)
+        code, output = self.run("tfm-train base.yaml && tfm-convert export runs/base/checkpoints MODEL_DIR")
+        assert code == 0, output
+        (self.folder / "MODEL_DIR/chat_template.jinja").write_text((FIXTURES / "chats/templates/chatml.jinja").read_text())
 
     def write(self, name, text):
         (self.folder / name).write_text(text)
