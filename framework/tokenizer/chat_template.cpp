@@ -242,6 +242,17 @@ EncodedChat ChatTemplate::encode(const Chat& given) const {
   });
 }
 
+std::optional<std::int32_t> ChatTemplate::turn_end() const {
+  const EncodedChat chat = encode({jinja::parse_json(R"([{"role": "user", "content": "a"},
+                                    {"role": "assistant", "content": "b"}])",
+                                                     "a chat"),
+                                   nullptr, "a chat of two turns"});
+  for (std::size_t i = chat.ids.size(); i-- > 0;)
+    if (chat.mask[i])
+      return tokenizer_.is_added(chat.ids[i]) ? std::optional(chat.ids[i]) : std::nullopt;
+  return std::nullopt;
+}
+
 std::vector<std::int32_t> ChatTemplate::prompt(const Chat& given) const {
   return at_row(given, [&] {
     const Chat chat{prepared(given.messages), given.tools, given.where};

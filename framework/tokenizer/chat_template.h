@@ -44,6 +44,8 @@ class ChatTemplate {
   EncodedChat encode(const Chat& chat) const;
   // The ids of a chat that the assistant is asked to go on with.
   std::vector<std::int32_t> prompt(const Chat& chat) const;
+  // The token that ends a turn of the assistant, if one does.
+  std::optional<std::int32_t> turn_end() const;
 
  private:
   struct Turn {

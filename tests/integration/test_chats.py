@@ -1,6 +1,7 @@
 """Chats. tfm-data chat: ids and masks are those of transformers (tests/acceptance/chats.py --fixture), with and without blocks of
 generation; templates beside a tokenizer, other forms of rows, and files that are broken, which are named with their row. Training: the
-same losses on every layout and after a new start, packed or one by one; what does not fit is said.
+same losses on every layout and after a new start, packed or one by one; what does not fit is said. tfm-generate --chat answers as it
+was taught.
 
 usage: test_chats.py BIN
 """
@@ -272,6 +273,20 @@ def check_what_is_said_and_refused(root):
     assert "chats.jsonl:2: expected a member 'messages'" in "".join(run(folder, "tfm-train", "run.yaml", "checkpoint.dir=none", code=3))
 
 
+def check_it_talks_as_taught(root):
+    rows = [talk("hello", "the weather is fine", "why", "ask tomorrow"), talk("what", "later please"), talk("why", "because")]
+    folder = prepared(root, "talks", rows)
+    run(folder, "tfm-train", "run.yaml", "train.steps=150", "train.global_batch_size=1", "train.seq_len=128", "eval.every=0")
+    assert losses(folder)[-1] < 0.05, losses(folder)[-1]
+    lines = "hello\nwhy\n/reset\nwhy\n\n/help\n/reset\nwhat\n"
+    for ranks, end in ((1, ""), (1, "/exit\nwhat\n"), (2, "")):
+        out, err = run(folder, "tfm-generate", "ck", "--chat", "--temperature", "0", "--max-tokens", "30", text=lines + end, ranks=ranks)
+        assert out == "the weather is fine\nask tomorrow\nbecause\nlater please\n", (out, err)
+        assert "unknown command; expected /reset or /exit" in err, err
+    assert run(folder, "tfm-generate", "ck", "--chat", "--system", "a", text="")[0] == ""
+    assert "needs --chat" in run(folder, "tfm-generate", "ck", "--system", "a", code=2)[1]
+
+
 with tempfile.TemporaryDirectory() as root:
     for check in (
         check_against_transformers,
@@ -280,6 +295,7 @@ with tempfile.TemporaryDirectory() as root:
         check_broken_rows,
         check_layouts_and_a_new_start,
         check_what_is_said_and_refused,
+        check_it_talks_as_taught,
     ):
         folder = pathlib.Path(root) / check.__name__
         folder.mkdir()
