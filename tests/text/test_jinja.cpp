@@ -111,17 +111,27 @@ TEST(Jinja, EndsWhateverTheTemplateDoes) {
        {std::string(
             "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"),
         std::string("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
-        std::string("{{ 'a' * 99999999999 }}"), std::string("{{ [1] * 99999999999 }}"),
+        std::string("{{ '%d' % 1e300 }}"),
+        std::string("{{ 'a'.center(9223372036854775807, 'é') }}"),
+        std::string("{{ [1] | batch(9223372036854775807, 0) | list }}"),
+        std::string("{{ ('a' * 8000000) | list }}"),
+        std::string("{{ 'a' | indent(9223372036854775807, true) }}"),
+        std::string("{{ 'a' * 99999999999 }}"),
+        std::string("{{ [1] * 99999999999 }}"),
         std::string("{% set n = namespace(x=[1]) %}{% for i in range(1000) %}{% set n.x = [n.x, "
                     "n.x] %}{% endfor %}"),
         std::string("{% set n = namespace(x=[1]) %}{% for i in range(1000) %}{% set n.x = [n.x] "
                     "%}{% endfor %}"),
         std::string("{% set n = namespace(x='ab') %}{% for i in range(1000) %}{% set n.x = n.x ~ "
                     "n.x %}{% endfor %}"),
-        "{{ " + repeat("(", 100000), "{{ " + repeat("-", 100000) + "1 }}",
-        "{{ " + repeat("not ", 100000) + "1 }}", "{{ 1" + repeat(" + 1", 100000) + " }}",
-        "{{ a" + repeat(".b", 100000) + " }}", "{{ a" + repeat("|e", 100000) + " }}",
-        repeat("{% if true %}", 50000), "{% set " + repeat("(", 100000)})
+        "{{ " + repeat("(", 100000),
+        "{{ " + repeat("-", 100000) + "1 }}",
+        "{{ " + repeat("not ", 100000) + "1 }}",
+        "{{ 1" + repeat(" + 1", 100000) + " }}",
+        "{{ a" + repeat(".b", 100000) + " }}",
+        "{{ a" + repeat("|e", 100000) + " }}",
+        repeat("{% if true %}", 50000),
+        "{% set " + repeat("(", 100000)})
     EXPECT_NE(error_of(source), "") << source.substr(0, 80);
   EXPECT_EQ(
       render("{% set n = namespace() %}{% set n.self = n %}{% macro f() %}{% endmacro %}x").text,

@@ -79,7 +79,9 @@ Value repeated(const Value& value, std::int64_t times, const Spend& spend) {
   const auto size = value.string() ? value.string()->size() : value.sequence()->items->size();
   std::size_t whole = 0;
   if (__builtin_mul_overflow(size, static_cast<std::size_t>(times), &whole))
-    whole = ~std::size_t{0};
+    whole = ~std::size_t{0} / 8;
+  check_size(whole);
+  if (!value.string()) check_size(whole * 8);
   spend(whole);
   if (size == 0) times = 0;
   if (const std::string* s = value.string()) {
@@ -142,6 +144,7 @@ std::string converted(const std::string& spec, char type, const Value& value) {
   }
   const std::string integers = "diuxXo", reals = "fFeEgG";
   if (integers.find(type) != integers.npos) {
+    if (value.get<double>() && !(std::abs(value.real()) < 9e18)) too_large();
     const long long n =
         value.get<double>() ? static_cast<long long>(value.real()) : value.integer("format");
     return printed((spec + "ll" + (type == 'u' ? 'd' : type)).c_str(), n);

@@ -126,8 +126,9 @@ Value justified(const std::string& text, const Arguments& a, const Spend& spend,
   const std::string fill =
       a.value(1, "fillchar", " ").string() ? *a.value(1, "fillchar", " ").string() : "";
   if (count_code_points(fill) != 1) throw Problem("expected one character to fill with");
+  if (width <= static_cast<std::int64_t>(count_code_points(text))) return text;
+  check_size(static_cast<std::size_t>(width));
   const std::int64_t missing = width - static_cast<std::int64_t>(count_code_points(text));
-  if (missing <= 0) return text;
   spend(static_cast<std::size_t>(missing) * fill.size());
   const std::int64_t left = side < 0 ? missing : side > 0 ? 0 : missing / 2 + (missing & width & 1);
   std::string out;
@@ -226,7 +227,8 @@ const std::pair<std::string_view, Method> string_methods[] = {
     {"zfill",
      [](Text s, Given a, Cost c) {
        const bool sign = s.starts_with('-') || s.starts_with('+');
-       Arguments width{{a.required(0, "width").integer("width") - sign, "0"}, {}};
+       Arguments width{
+           {std::max<std::int64_t>(a.required(0, "width").integer("width"), 1) - sign, "0"}, {}};
        return Value(s.substr(0, sign) + *justified(s.substr(sign), width, c, -1).string());
      }},
 };

@@ -179,7 +179,7 @@ Value batch(V v, A a, S spend) {
     one.push_back(item);
   }
   if (!one.empty() && !fill.none()) {
-    spend(static_cast<std::size_t>(size));
+    check_size(static_cast<std::size_t>(std::min(size, std::int64_t{1} << 40)) * 8);
     one.resize(static_cast<std::size_t>(size), fill);
   }
   if (!one.empty()) all.push_back(Value::sequence(std::move(one)));

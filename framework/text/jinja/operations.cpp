@@ -228,6 +228,7 @@ List items_of(const Value& value) {
   if (value.undefined()) return {};
   List items;
   if (const std::string* s = value.string()) {
+    check_size(8 * s->size());
     for (std::string_view rest = *s; !rest.empty();) {
       const std::size_t bytes = first_code_point(rest).bytes;
       items.emplace_back(rest.substr(0, bytes));

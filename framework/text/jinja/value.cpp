@@ -15,8 +15,7 @@ int deeper(int inner) {
 }
 
 std::size_t sum_of(std::size_t a, std::size_t b) {
-  if (a + b > kLargest)
-    throw Problem("the value is larger than " + std::to_string(kLargest >> 20) + " MiB");
+  check_size(a + b);
   return a + b;
 }
 
@@ -38,6 +37,16 @@ std::string hash_key(const Value& key) {
 }
 
 }  // namespace
+
+void check_size(std::size_t size) {
+  if (size > kLargest)
+    throw Problem("the value is larger than " + std::to_string(kLargest >> 20) + " MiB");
+}
+
+Value::Value(std::string s) {
+  check_size(s.size());
+  held_ = std::make_shared<const std::string>(std::move(s));
+}
 
 Value::Value(Dict d) : held_(std::make_shared<const Dict>(std::move(d))) {}
 

@@ -48,7 +48,7 @@ class Value {
   Value(bool b) : held_(b) {}
   Value(std::int64_t i) : held_(i) {}
   Value(double d) : held_(d) {}
-  Value(std::string s) : held_(std::make_shared<const std::string>(std::move(s))) {}
+  Value(std::string s);
   Value(std::string_view s) : Value(std::string(s)) {}
   Value(const char* s) : Value(std::string(s)) {}
   Value(Dict d);
@@ -123,7 +123,8 @@ struct Loop {
 
 // A value that is nested deeper or is larger is a Problem.
 inline constexpr int kDeepest = 100;
-inline constexpr std::size_t kLargest = std::size_t{1} << 26;
+inline constexpr std::size_t kLargest = std::size_t{1} << 23;
+void check_size(std::size_t size);
 
 // A JSON text, its members in their order. Error(input), which begins with `where`, as
 // io::parse_json().
