@@ -43,7 +43,8 @@ nn::AttentionOptions attention_options(const nn::Context& c, const config::Layer
           .qkv_bias = l.has_qkv_bias(),
           .bias = l.bias,
           .qk_norm = qk_norm_of(l),
-          .scale = l.scale_attention ? 1 / std::sqrt(static_cast<double>(l.d_head)) : 1.0,
+          .scale = l.scale_attention ? 1 / std::sqrt(static_cast<double>(l.query_scalar())) : 1.0,
+          .softcap = l.attention.softcap,
           .dropout = l.dropout.attention,
           .output_std = output_std(c, l, stack)};
 }
@@ -90,7 +91,7 @@ kernels::Activation activation_of(config::Activation activation) {
 }
 
 nn::Norm::Options norm_of(const config::LayerConfig& l) {
-  return {l.norm == config::Norm::rmsnorm, l.bias, l.norm_eps};
+  return {l.norm == config::Norm::rmsnorm, l.bias, l.norm_eps, l.norm_plus_one};
 }
 
 void add_mixer(std::string_view type, MakeMixer make) {

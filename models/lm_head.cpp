@@ -46,13 +46,16 @@ class LmHead final : public Head {
                           .shards = context_.shards,
                           .smoothing = training ? smoothing : 0,
                           .scale = logit_scale(),
+                          .softcap = model_.softcap,
                           .labelled = rec.shape.labelled});
   }
 
   graph::Value logits(nn::Recording& rec, graph::Value x) const override {
     graph::Recorder& r = *rec.tape;
     const graph::Recorder::Named scope(r, "head", comm::Purpose::head);
-    return ops::linear(r, ready(r, x), vocabulary().weight(r), bias(r), logit_scale());
+    const graph::Value all =
+        ops::linear(r, ready(r, x), vocabulary().weight(r), bias(r), logit_scale());
+    return model_.softcap > 0 ? ops::softcap(r, all, model_.softcap) : all;
   }
 
  private:

@@ -46,6 +46,15 @@ Embeddings::Embeddings(nn::Context& c, const config::ModelConfig& m, const std::
   if (m.embedding_norm) norm_.emplace(c, prefix + "embedding_norm", m.d_model, norm_of(m));
 }
 
+double Embeddings::token_scale(DType dtype) const {
+  if (config_.scale_embeddings == config::ScaleEmbeddings::no) return 1;
+  const double scale = std::sqrt(static_cast<double>(config_.d_model));
+  if (config_.scale_embeddings == config::ScaleEmbeddings::yes) return scale;
+  return with_float(dtype, [&]<class T>() {
+    return static_cast<double>(static_cast<Accum<T>>(T(static_cast<Accum<T>>(scale))));
+  });
+}
+
 graph::Value Embeddings::positions(nn::Recording& rec, graph::Value x,
                                    const ops::ActivationRegion& place) const {
   graph::Recorder& r = *rec.tape;
@@ -69,8 +78,7 @@ graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "embedding", comm::Purpose::embedding);
   const ops::ActivationRegion place = nn::outside_tp_region(context_, rows, config_.d_model);
-  graph::Value x = tokens.partial(
-      r, ids, config_.scale_embeddings ? std::sqrt(static_cast<double>(config_.d_model)) : 1.0);
+  graph::Value x = tokens.partial(r, ids, token_scale(r.dtype()));
   if (types)
     x = ops::dropout_add(r, types_->partial(r, types, 1.0), x, 0,
                          nn::inside_tp_region(context_, rows, config_.d_model));

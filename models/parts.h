@@ -46,6 +46,7 @@ class Embeddings {
  private:
   graph::Value positions(nn::Recording& rec, graph::Value x,
                          const ops::ActivationRegion& place) const;
+  double token_scale(DType dtype) const;  // of token embeddings
 
   nn::Context context_;
   config::ModelConfig config_;

@@ -48,24 +48,25 @@ Stack::Stack(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
 // flat buffer to its start.
 Stack::Layer Stack::make_layer(nn::Context& c, const std::string& name,
                                const config::LayerConfig& config, const StackInfo& info) const {
-  const auto norm = [&](const char* of) {
+  const auto norm = [&](const std::string& of) {
     return nn::Norm(c, name + of, info.d_model, norm_of(config));
   };
-  nn::Norm attention_norm = norm(".attention_norm");
-  std::unique_ptr<nn::Mixer> attention = make_mixer(c, name + ".attention", config, info), cross;
-  std::optional<nn::Norm> cross_norm;
-  if (info.cross) {
-    cross_norm = norm(".cross_attention_norm");
-    cross = make_cross_attention(c, name + ".cross_attention", config, info);
-  }
-  nn::Norm ffn_norm = norm(".ffn_norm");
-  return {config,
-          attention_norm,
-          std::move(attention),
-          cross_norm,
-          std::move(cross),
-          ffn_norm,
-          make_ffn(c, name + ".ffn", config, info)};
+  // A sublayer between its norms.
+  const auto with_norms = [&](const std::string& of, const auto& make, auto& part) {
+    Norms norms{norm(of + "_norm"), {}};
+    part = make(c, name + of, config, info);
+    if (config.norm_position == config::NormPosition::both)
+      norms.output = norm(of + "_output_norm");
+    return norms;
+  };
+  std::unique_ptr<nn::Mixer> attention, cross;
+  std::unique_ptr<nn::Ffn> ffn;
+  const Norms attention_norms = with_norms(".attention", make_mixer, attention);
+  std::optional<Norms> cross_norms;
+  if (info.cross) cross_norms = with_norms(".cross_attention", make_cross_attention, cross);
+  const Norms ffn_norms = with_norms(".ffn", make_ffn, ffn);
+  return {config,           attention_norms, std::move(attention), cross_norms,
+          std::move(cross), ffn_norms,       std::move(ffn)};
 }
 
 graph::Value Stack::record_layer(graph::Recorder& r, std::size_t l, graph::Value x,
@@ -73,22 +74,26 @@ graph::Value Stack::record_layer(graph::Recorder& r, std::size_t l, graph::Value
   const graph::Recorder::Named name(r, "layers." + std::to_string(l), comm::Purpose::layers);
   const graph::Recorder::Checkpoint scope(r);
   const Layer& layer = layers_[l];
+  using enum config::NormPosition;
   const config::NormPosition position = layer.config.norm_position;
   const double p = context.training ? layer.config.dropout.residual : 0;
   const ops::ActivationRegion place = nn::outside_tp_region(context_, context.rows, d_model_);
-  const auto sublayer = [&](const char* of, const nn::Norm& norm, const auto& part) {
-    graph::Value y = part(position == config::NormPosition::pre ? norm(r, x) : x);
-    if (position == config::NormPosition::inner) y = norm(r, y);
+  const auto sublayer = [&](const char* of, const Norms& norms, const auto& part) {
+    const nn::Norm& norm = norms.norm;
+    graph::Value y = part(position == pre || position == both ? norm(r, x) : x);
+    if (position == inner) y = norm(r, y);
+    if (norms.output) y = (*norms.output)(r, y);
     const graph::Recorder::Named named(r, of);
     x = ops::dropout_add(r, y, x, p, place);
-    if (position == config::NormPosition::post) x = norm(r, x);
+    if (position == post) x = norm(r, x);
   };
-  sublayer("attention", layer.attention_norm,
+  sublayer("attention", layer.attention_norms,
            [&](graph::Value h) { return record(*layer.attention, h); });
   if (layer.cross)
-    sublayer("cross_attention", *layer.cross_norm,
+    sublayer("cross_attention", *layer.cross_norms,
              [&](graph::Value h) { return record(*layer.cross, h); });
-  sublayer("ffn", layer.ffn_norm, [&](graph::Value h) { return layer.ffn->record(r, h, context); });
+  sublayer("ffn", layer.ffn_norms,
+           [&](graph::Value h) { return layer.ffn->record(r, h, context); });
   return x;
 }
 

@@ -33,13 +33,18 @@ class Stack {
   void record_source(nn::Recording& rec, graph::Value encoder_states) const;
 
  private:
+  // Of a sublayer; `output`: of what it gives, where another stands before it.
+  struct Norms {
+    nn::Norm norm;
+    std::optional<nn::Norm> output;
+  };
   struct Layer {
     config::LayerConfig config;
-    nn::Norm attention_norm;
+    Norms attention_norms;
     std::unique_ptr<nn::Mixer> attention;
-    std::optional<nn::Norm> cross_norm;
+    std::optional<Norms> cross_norms;
     std::unique_ptr<nn::Mixer> cross;
-    nn::Norm ffn_norm;
+    Norms ffn_norms;
     std::unique_ptr<nn::Ffn> ffn;
   };
   // How a mixer is recorded: for a whole sequence, or for new tokens.

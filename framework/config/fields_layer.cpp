@@ -142,6 +142,14 @@ void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {
                "self-attention, causal: number of keys that a query sees, itself included; else "
                "half of it on each side; 0: all"),
         l.attention.window);
+    a.value(
+        real("softcap", 0,
+             "c: a score x becomes c tanh(x / c), before biases and masks, as Gemma 2; 0: none"),
+        l.attention.softcap);
+    a.value(with_word(number("query_scalar", 1,
+                             "`scale_attention` divides scores by its square root; auto: `d_head`"),
+                      "auto"),
+            l.attention.query_scalar);
   });
   const Field heads = number("n_heads", 1, "number of attention heads", 65536);
   v.value(model ? required(heads) : heads, l.n_heads);
@@ -161,7 +169,9 @@ void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {
                  "normalize queries and keys before RoPE; true: each head alone; whole: over the "
                  "whole width, as OLMo 2"),
           l.qk_norm);
-  v.value(flag("scale_attention", "divide attention scores by sqrt(d_head)"), l.scale_attention);
+  v.value(flag("scale_attention",
+               "divide attention scores by sqrt(d_head), or by that of `attention.query_scalar`"),
+          l.scale_attention);
   v.value(option("position", "position encoding"), l.position);
   v.section(section("rope", "rotary position embedding (RoPE), for `position: rope`"),
             [&l](FieldVisitor& r) { describe(l.rope, r); });
@@ -177,13 +187,15 @@ void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {
   v.value(option("norm", "normalization layer"), l.norm);
   v.value(option("norm_position",
                  "pre: before each sublayer; post: after the residual addition; inner: after each "
-                 "sublayer, before the addition, as OLMo 2"),
+                 "sublayer, before the addition, as OLMo 2; both: pre and inner, as Gemma 2"),
           l.norm_position);
   v.value(Field{.name = "norm_eps",
                 .help = "epsilon added to the variance",
                 .kind = FieldKind::real,
                 .low = 1.2e-38},  // a float
           l.norm_eps);
+  v.value(flag("norm_plus_one", "norms multiply by 1 + weight, which begins as 0, as Gemma"),
+          l.norm_plus_one);
   v.value(flag("bias", "add biases to linear layers and layernorms"), l.bias);
   describe_dropout(l.dropout, model, v);
 }

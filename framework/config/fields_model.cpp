@@ -61,7 +61,9 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
                  "share the token embedding with the output layer; encoder_decoder: all: source, "
                  "target and output; inputs: source and target; decoder: target and output; none"),
           m.tie_embeddings);
-  v.value(flag("scale_embeddings", "multiply token embeddings by sqrt(d_model)"),
+  v.value(option("scale_embeddings",
+                 "multiply token embeddings by sqrt(d_model); rounded: by that number in the "
+                 "training precision, as Gemma"),
           m.scale_embeddings);
   v.value(flag("embedding_norm", "normalize after the embeddings"), m.embedding_norm);
   v.value(
@@ -87,6 +89,8 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
       m.head_bias);
   v.value(flag("scale_logits", "divide the hidden state by sqrt(d_model) before the output layer"),
           m.scale_logits);
+  v.value(real("softcap", 0, "c: a logit x of a token becomes c tanh(x / c), as Gemma 2; 0: none"),
+          m.softcap);
   v.value(
       Field{.name = "init_std",
             .help =

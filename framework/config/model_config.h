@@ -35,6 +35,8 @@ struct AttentionConfig {
   // Causal: number of keys that a query sees, itself included; else half of it on each side; 0:
   // all.
   std::int64_t window = 0;
+  double softcap = 0;             // of scores, before a bias; 0: none
+  std::int64_t query_scalar = 0;  // scores are divided by its square root; 0: d_head
   bool operator==(const AttentionConfig&) const = default;
 };
 // The types of mixers, and a place for more (models/layer_parts.h).
@@ -57,6 +59,7 @@ struct LayerConfig {
   Norm norm = Norm::layernorm;
   NormPosition norm_position = NormPosition::pre;
   double norm_eps = 1e-5;
+  bool norm_plus_one = false;  // norms multiply by 1 + weight
   bool bias = true;
   DropoutConfig dropout;  // `embedding` and `output` are the stack's: kinds do not differ in them
   bool has_qkv_bias() const {
@@ -64,6 +67,9 @@ struct LayerConfig {
   }
   bool has_ffn_bias() const {
     return ffn_bias == Switch::automatic ? bias : ffn_bias == Switch::yes;
+  }
+  std::int64_t query_scalar() const {
+    return attention.query_scalar > 0 ? attention.query_scalar : d_head;
   }
   bool gated() const { return activation == Activation::swiglu || activation == Activation::geglu; }
   bool operator==(const LayerConfig&) const = default;
@@ -106,7 +112,7 @@ struct ModelConfig : LayerConfig {
   Sinusoid sinusoid = Sinusoid::interleaved;
   RelativeConfig relative;  // of all layers with position relative: a stack has one table
   TieEmbeddings tie_embeddings = TieEmbeddings::yes;
-  bool scale_embeddings = false;
+  ScaleEmbeddings scale_embeddings = ScaleEmbeddings::no;
   bool embedding_norm = false;
   std::int64_t decoder_start = -1;  // id that begins a target; -1: the tokenizer's
   // Id whose embedding gets no gradient as an input; -1: none.
@@ -116,6 +122,7 @@ struct ModelConfig : LayerConfig {
   std::vector<HeadConfig> heads{{}};
   HeadBias head_bias = HeadBias::automatic;  // automatic: as bias unless the head is tied
   bool scale_logits = false;
+  double softcap = 0;  // of the logits of tokens; 0: none
   double init_std = 0.02;
   bool random_init() const { return init == "random"; }
   bool encodes() const { return family != Family::decoder; }

@@ -15,12 +15,14 @@ enum class Family : std::uint8_t { unset, encoder, decoder, encoder_decoder };
 enum class Position : std::uint8_t { learned, sinusoidal, rope, alibi, relative, none };
 enum class Sinusoid : std::uint8_t { interleaved, halves };
 enum class Norm : std::uint8_t { layernorm, rmsnorm };
-enum class NormPosition : std::uint8_t { pre, post, inner };
+enum class NormPosition : std::uint8_t { pre, post, inner, both };
 // Norms of queries and keys: of each head, or over the whole width.
 enum class QkNorm : std::uint8_t { none, heads, whole };
 enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, swiglu, geglu };
 // yes and no: for models with one stack; the others: for an encoder_decoder.
 enum class TieEmbeddings : std::uint8_t { yes, no, all, inputs, decoder, none };
+// Whether token embeddings are multiplied by sqrt(d_model), or by it rounded to the precision.
+enum class ScaleEmbeddings : std::uint8_t { no, yes, rounded };
 enum class Switch : std::uint8_t { automatic, yes, no };
 enum class HeadBias : std::uint8_t { automatic, yes, no, frozen };
 // Which hidden states are the summary of a sequence. automatic: the first one of an encoder, else
@@ -63,7 +65,7 @@ constexpr Words<4> words(Pool) { return {"auto", "first", "mean", "last"}; }
 constexpr Words<2> words(Router) { return {"softmax", "sigmoid"}; }
 constexpr Words<2> words(Balance) { return {"loss", "none"}; }
 constexpr Words<2> words(BalanceOver) { return {"sequence", "batch"}; }
-constexpr Words<3> words(NormPosition) { return {"pre", "post", "inner"}; }
+constexpr Words<4> words(NormPosition) { return {"pre", "post", "inner", "both"}; }
 constexpr Words<3> words(QkNorm) { return {"false", "true", "whole"}; }
 constexpr Words<6> words(Activation) {
   return {"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"};
@@ -71,6 +73,7 @@ constexpr Words<6> words(Activation) {
 constexpr Words<6> words(TieEmbeddings) {
   return {"true", "false", "all", "inputs", "decoder", "none"};
 }
+constexpr Words<3> words(ScaleEmbeddings) { return {"false", "true", "rounded"}; }
 constexpr Words<3> words(Switch) { return {"", "true", "false"}; }
 constexpr Words<4> words(HeadBias) { return {"", "true", "false", "frozen"}; }
 constexpr Words<3> words(Precision) { return {"fp32", "bf16", "fp16"}; }

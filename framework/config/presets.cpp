@@ -42,7 +42,7 @@ ModelConfig transformer(std::int64_t d_model, std::int64_t heads,
   m.sinusoid = Sinusoid::halves;
   m.norm_position = NormPosition::post;
   m.activation = Activation::relu;
-  m.scale_embeddings = true;
+  m.scale_embeddings = ScaleEmbeddings::yes;
   m.dropout = {dropout, 0, dropout, 0};
   return m;
 }
@@ -95,6 +95,27 @@ ModelConfig llama(Size s, double scaling,
   return m;
 }
 
+// Gemma Team, "Gemma 2", 2024
+ModelConfig gemma2(Size s, std::int64_t d_head, std::int64_t query_scalar) {
+  ModelConfig m = model(Family::decoder, s);
+  m.d_head = d_head;
+  m.attention = {.softcap = 50, .query_scalar = query_scalar};
+  m.position = Position::rope;
+  m.activation = Activation::geglu;
+  m.norm = Norm::rmsnorm;
+  m.norm_position = NormPosition::both;
+  m.norm_eps = 1e-6;
+  m.norm_plus_one = true;
+  m.bias = false;
+  m.scale_embeddings = ScaleEmbeddings::rounded;
+  m.padding_idx = 0;
+  m.softcap = 30;
+  m.layers = {"local", "global"};
+  m.layer_kinds = {{"local", m}, {"global", m}};
+  m.layer_kinds[0].layer.attention.window = 4096;
+  return m;
+}
+
 ModelConfig nanogpt_cpu() {
   ModelConfig m = gpt2({256, 128, 4, 4, 0, 0, 64});
   m.activation = Activation::gelu;
@@ -112,6 +133,7 @@ const std::map<std::string_view, ModelConfig>& presets() {
       {"gpt2-1.5b", gpt2({50257, 1600, 48, 25, 0, 0, 1024})},
       {"llama-1b", llama({128256, 2048, 16, 32, 8, 8192, 131072}, 32, true)},
       {"llama-8b", llama({128256, 4096, 32, 32, 8, 14336, 131072}, 8, false)},
+      {"gemma2-2b", gemma2({256000, 2304, 26, 8, 4, 9216, 8192}, 256, 256)},
       {"nanogpt-cpu", nanogpt_cpu()},
       {"bert-base", bert(768, 12, 12)},
       {"bert-large", bert(1024, 24, 16)},

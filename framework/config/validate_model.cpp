@@ -112,9 +112,16 @@ void check_heads_of_model(const ModelConfig& m, const Report& report) {
 }
 
 // `path`: of the layer's keys.
-void check_window(const LayerConfig& l, const std::string& path, const Report& report) {
-  only_with(report)(l.attention.window > 0, l.attention.type == "softmax",
-                    path + "attention.window", "attention.type softmax", "0");
+void check_attention(const LayerConfig& l, const std::string& path, const Report& report) {
+  const AttentionConfig& a = l.attention;
+  for (const auto& [given, key] : {std::pair{a.window > 0, "window"},
+                                   {a.softcap > 0, "softcap"},
+                                   {a.query_scalar > 0, "query_scalar"}})
+    only_with(report)(given, a.type == "softmax", path + "attention." + key,
+                      "attention.type softmax",
+                      given && key == std::string("query_scalar") ? "auto" : "0");
+  only_with(report)(a.query_scalar > 0, l.scale_attention, path + "attention.query_scalar",
+                    "scale_attention true", "auto");
 }
 
 // `path`: of the layer's keys.
@@ -123,6 +130,11 @@ void check_norms(const LayerConfig& l, const std::string& path, const Report& re
     report({path + "qk_norm", path + "norm"},
            "qk_norm whole is an RMSNorm, but norm is " + word(l.norm) +
                "; expected norm rmsnorm, or qk_norm true",
+           "");
+  if (l.qk_norm == QkNorm::whole && l.norm_plus_one)
+    report({path + "norm_plus_one", path + "qk_norm"},
+           "norms of qk_norm whole multiply by their weight itself; expected norm_plus_one false, "
+           "or qk_norm true",
            "");
 }
 
@@ -316,7 +328,7 @@ void check_model(const ModelConfig& m, const Report& report) {
   check_heads_of_model(m, first);
   for (const auto& [path, layer] : m.kinds_in_use()) {
     check_heads(*layer, path, m, first);
-    check_window(*layer, path, first);
+    check_attention(*layer, path, first);
     check_norms(*layer, path, first);
     check_experts(*layer, path, first);
   }

@@ -8,15 +8,15 @@
 namespace tfm::huggingface {
 
 Architecture gpt2(), llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
-    olmo2(), bert(), roberta(), t5(), bart(), marian();
+    olmo2(), gemma2(), bert(), roberta(), t5(), bart(), marian();
 
 namespace {
 
 // Where several compute the same, an export without a chosen architecture writes the first.
 const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> all{gpt2(),      llama(), mistral(),   mixtral(), qwen2(),
-                                             qwen2_moe(), qwen3(), qwen3_moe(), olmo2(),   bert(),
-                                             roberta(),   t5(),    bart(),      marian()};
+  static const std::vector<Architecture> all{
+      gpt2(),  llama(),  mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
+      olmo2(), gemma2(), bert(),    roberta(), t5(),    bart(),      marian()};
   return all;
 }
 
@@ -80,7 +80,9 @@ const Architecture& architecture_for(const config::ModelConfig& model, std::stri
   std::vector<const char*> unmet;
   for (const Architecture& a : architectures()) {
     if (a.family != model.family) continue;
-    auto missing = a.needs(model).unmet;
+    Needs all = a.needs(model);
+    if (!a.gemma) all = all + plain_layers(model);
+    std::vector<const char*> missing = all.unmet;
     if (!without_windows.uniform()) missing.push_back("layers that are all alike (layer_kinds)");
     if (const char* windows = unmet_windows(a, model)) missing.push_back(windows);
     if (model.layers_with_experts() > 0 && !a.has_experts) missing.push_back("experts: {count: 0}");
@@ -115,6 +117,14 @@ bool matches(std::string_view name, std::string_view pattern) {
     if (c != '#') name.remove_prefix(1);
   }
   return name.empty();
+}
+
+Needs plain_layers(const config::ModelConfig& m) {
+  return {{m.attention.softcap == 0, "attention: {softcap: 0}"},
+          {m.query_scalar() == m.d_head, "attention: {query_scalar: auto}"},
+          {m.softcap == 0, "softcap: 0"},
+          {!m.norm_plus_one, "norm_plus_one: false"},
+          {m.scale_embeddings != config::ScaleEmbeddings::rounded, "scale_embeddings: true"}};
 }
 
 Needs plain_attention(const config::ModelConfig& m) {

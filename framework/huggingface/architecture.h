@@ -60,6 +60,7 @@ struct Architecture {
 
   Windows windows = Windows::none;
   bool has_experts = false;
+  bool gemma = false;  // has what plain_layers() excludes
 
   // The name in this class, as transformers maps it: older names, and names of the base model.
   std::string current_name(std::string tensor) const;
@@ -85,6 +86,9 @@ const Architecture& architecture_for(const config::ModelConfig& model,
 bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
                     const char* output = "lm_head.weight");
 bool matches(std::string_view name, std::string_view pattern);  // `#`: one or more digits
+// Layers and logits have nothing that only Gemma's have: soft caps, scores divided by another
+// number than the width of a head, norms that multiply by 1 + weight.
+Needs plain_layers(const config::ModelConfig& model);
 // Queries, keys and values have biases as the other layers do, and no norms.
 Needs plain_attention(const config::ModelConfig& model);
 // Feed-forward networks have biases as the other layers do.

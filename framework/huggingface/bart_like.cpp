@@ -22,7 +22,8 @@ config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::in
   if (!has_member(c, "decoder_start_token_id") && start < m.vocab_size) m.decoder_start = start;
   m.activation =
       activation_of(c, "activation_function", c.text("activation_function", "gelu"), false);
-  m.scale_embeddings = c.flag("scale_embedding", false), m.init_std = real(c, "init_std", 0.02);
+  if (c.flag("scale_embedding", false)) m.scale_embeddings = config::ScaleEmbeddings::yes;
+  m.init_std = real(c, "init_std", 0.02);
   const double p = real(c, "dropout", 0.1);
   m.dropout = {p, real(c, "attention_dropout", 0), p, real(c, "activation_dropout", 0)};
   for (const char* key : {"normalize_before", "add_final_layer_norm"}) must_be(c, key, false);
@@ -51,7 +52,7 @@ void write(Json& j, const config::ModelConfig& m) {
           {"decoder_ffn_dim", m.d_ff},
           {"max_position_embeddings", m.max_seq_len},
           {"activation_function", activation_name(j, "activation_function", m.activation)},
-          {"scale_embedding", m.scale_embeddings},
+          {"scale_embedding", m.scale_embeddings == config::ScaleEmbeddings::yes},
           {"dropout", m.dropout.residual},
           {"attention_dropout", m.dropout.attention},
           {"activation_dropout", m.dropout.ffn},

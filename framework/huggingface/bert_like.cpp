@@ -49,7 +49,7 @@ Needs needs(const config::ModelConfig& m) {
                {m.type_vocab_size > 0, "type_vocab_size: 1 or more"},
                {m.head_transform, "head_transform: true"},
                {m.has_head_bias(), "head_bias: true"},
-               {!m.scale_embeddings, "scale_embeddings: false"},
+               {m.scale_embeddings == config::ScaleEmbeddings::no, "scale_embeddings: false"},
                {m.scale_attention, "scale_attention: true"},
                {!m.scale_logits, "scale_logits: false"}} +
          plain_attention(m) + plain_ffn(m) + full_heads(m);

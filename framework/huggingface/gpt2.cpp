@@ -50,7 +50,7 @@ Needs needs(const config::ModelConfig& m) {
                {m.norm == config::Norm::layernorm, "norm: layernorm"},
                {m.bias, "bias: true"},
                {!m.gated(), "an activation without gate"},
-               {!m.scale_embeddings, "scale_embeddings: false"},
+               {m.scale_embeddings == config::ScaleEmbeddings::no, "scale_embeddings: false"},
                {!m.embedding_norm, "embedding_norm: false"},
                {!m.scale_logits, "scale_logits: false"},
                {!m.has_head_bias(), "head_bias: false"},

@@ -32,8 +32,9 @@ config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
   m.position = config::Position::rope;
   m.norm = config::Norm::rmsnorm;
   m.vocab_size = whole(c, "vocab_size", defaults.vocab_size);
-  m.d_model = whole(c, "hidden_size", 4096), m.n_layers = layers(c, "num_hidden_layers", 32);
-  m.n_heads = whole(c, "num_attention_heads", 32);
+  m.d_model = whole(c, "hidden_size", defaults.d_model);
+  m.n_layers = layers(c, "num_hidden_layers", defaults.layers);
+  m.n_heads = whole(c, "num_attention_heads", defaults.heads);
   const bool absent = !has_member(c, "num_key_value_heads");
   m.n_kv_heads = whole(c, "num_key_value_heads",
                        absent && defaults.kv_heads > 0 ? defaults.kv_heads : m.n_heads);
@@ -42,7 +43,8 @@ config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
         whole(c, "head_dim", defaults.head_dim > 0 ? defaults.head_dim : m.d_model / m.n_heads);
   m.d_ff = whole(c, "intermediate_size", defaults.d_ff),
   m.max_seq_len = whole(c, "max_position_embeddings", defaults.max_seq_len);
-  m.activation = activation_of(c, "hidden_act", c.text("hidden_act", "silu"), true);
+  m.activation = activation_of(c, defaults.activation_key,
+                               c.text(defaults.activation_key, defaults.activation), true);
   m.norm_eps = real(c, "rms_norm_eps", 1e-6), m.init_std = real(c, "initializer_range", 0.02);
   m.bias = false, m.head_bias = config::HeadBias::no;
   m.padding_idx = padding(c, m.vocab_size, -1);
@@ -51,7 +53,7 @@ config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
   return m;
 }
 
-void write(Json& j, const config::ModelConfig& m) {
+void write(Json& j, const config::ModelConfig& m, const char* activation_key) {
   set(j, {{"hidden_size", m.d_model},
           {"num_hidden_layers", m.n_layers},
           {"num_attention_heads", m.n_heads},
@@ -59,7 +61,7 @@ void write(Json& j, const config::ModelConfig& m) {
           {"head_dim", m.d_head},
           {"intermediate_size", m.d_ff},
           {"max_position_embeddings", m.max_seq_len},
-          {"hidden_act", activation_name(j, "hidden_act", m.activation)},
+          {activation_key, activation_name(j, activation_key, m.activation)},
           {"rms_norm_eps", m.norm_eps},
           {"attention_dropout", m.dropout.attention},
           {"initializer_range", m.init_std},
@@ -84,7 +86,9 @@ void write(Json& j, const config::ModelConfig& m) {
 }
 
 Needs needs(const config::ModelConfig& m) {
-  return decoder(m) + Needs{{m.norm_position == config::NormPosition::pre, "norm_position: pre"}};
+  return decoder(m) +
+         Needs{{m.norm_position == config::NormPosition::pre, "norm_position: pre"},
+               {m.scale_embeddings == config::ScaleEmbeddings::no, "scale_embeddings: false"}};
 }
 
 Needs decoder(const config::ModelConfig& m) {
@@ -92,7 +96,6 @@ Needs decoder(const config::ModelConfig& m) {
           {m.norm == config::Norm::rmsnorm, "norm: rmsnorm"},
           {m.gated(), "activation: swiglu"},
           {m.scale_attention, "scale_attention: true"},
-          {!m.scale_embeddings, "scale_embeddings: false"},
           {!m.embedding_norm, "embedding_norm: false"},
           {!m.scale_logits, "scale_logits: false"},
           {!m.has_head_bias(), "head_bias: false"}};
@@ -100,7 +103,8 @@ Needs decoder(const config::ModelConfig& m) {
 
 void tensors(Table& t, const config::ModelConfig& m, const ExpertNames& names) {
   const std::int64_t C = m.d_model;
-  const bool inner = m.norm_position == config::NormPosition::inner;
+  const bool inner = m.norm_position == config::NormPosition::inner,
+             both = m.norm_position == config::NormPosition::both;
   const auto network = [&](const std::string& name, const std::string& part, std::int64_t F) {
     t.linear(name + "gate_proj", part + "gate", F, C, m.has_ffn_bias());
     t.linear(name + "up_proj", part + "up", F, C, m.has_ffn_bias());
@@ -112,6 +116,7 @@ void tensors(Table& t, const config::ModelConfig& m, const ExpertNames& names) {
     const std::string h = "model.layers." + std::to_string(l) + ".",
                       p = "layers." + std::to_string(l) + ".";
     t.norm(h + (inner ? "post_attention_layernorm" : "input_layernorm"), p + "attention_norm");
+    if (both) t.norm(h + "post_attention_layernorm", p + "attention_output_norm");
     t.attention(h + "self_attn.", {"q_proj", "k_proj", "v_proj", "o_proj"}, p + "attention");
     for (const auto& [theirs, ours, heads] :
          {std::tuple{"q_norm", "query_norm", m.n_heads}, {"k_norm", "key_norm", m.n_kv_heads}})
@@ -119,7 +124,11 @@ void tensors(Table& t, const config::ModelConfig& m, const ExpertNames& names) {
         t.tensor(h + "self_attn." + theirs + ".weight",
                  {(m.qk_norm == config::QkNorm::whole ? heads : 1) * m.d_head},
                  p + "attention." + ours + ".weight");
-    t.norm(h + (inner ? "post_feedforward_layernorm" : "post_attention_layernorm"), p + "ffn_norm");
+    t.norm(h + (inner  ? "post_feedforward_layernorm"
+                : both ? "pre_feedforward_layernorm"
+                       : "post_attention_layernorm"),
+           p + "ffn_norm");
+    if (both) t.norm(h + "post_feedforward_layernorm", p + "ffn_output_norm");
     const config::ExpertsConfig& e = layers[static_cast<std::size_t>(l)].experts;
     if (e.count == 0) {
       network(h + "mlp.", p + "ffn.", m.d_ff);

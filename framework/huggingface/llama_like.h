@@ -8,11 +8,14 @@ namespace tfm::huggingface::llama_like {
 struct Defaults {
   std::int64_t vocab_size, kv_heads, d_ff, max_seq_len;  // kv_heads 0: as many as heads
   std::int64_t head_dim = 0;                             // 0: d_model / n_heads
+  std::int64_t d_model = 4096, layers = 32, heads = 32;
+  // The member that names the activation, and its value.
+  const char *activation_key = "hidden_act", *activation = "silu";
 };
 // Reads everything except biases.
 config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults);
-void write(Json& j, const config::ModelConfig& m);
-// Except biases and norms of heads; decoder: and where norms are.
+void write(Json& j, const config::ModelConfig& m, const char* activation_key = "hidden_act");
+// Except biases and norms of heads; decoder: and where norms are, and what scales embeddings.
 Needs needs(const config::ModelConfig& m);
 Needs decoder(const config::ModelConfig& m);
 // The tensors of layers with experts: `block` is their feed-forward part.

@@ -23,6 +23,7 @@ Needs needs(const config::ModelConfig& m) {
   return llama_like::decoder(m) +
          Needs{{m.norm_position == config::NormPosition::inner, "norm_position: inner"},
                {m.qk_norm == config::QkNorm::whole, "qk_norm: whole"},
+               {m.scale_embeddings == config::ScaleEmbeddings::no, "scale_embeddings: false"},
                {m.has_qkv_bias() == m.bias, "qkv_bias: auto"},
                {!m.has_ffn_bias(), "ffn_bias: false"}};
 }

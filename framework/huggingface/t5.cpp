@@ -74,7 +74,7 @@ Needs needs(const config::ModelConfig& m) {
                     m.tie_embeddings == config::TieEmbeddings::inputs,
                 "tie_embeddings: all or inputs"},
                {!m.has_head_bias(), "head_bias: false"},
-               {!m.scale_embeddings, "scale_embeddings: false"},
+               {m.scale_embeddings == config::ScaleEmbeddings::no, "scale_embeddings: false"},
                {!m.embedding_norm, "embedding_norm: false"},
                {m.padding_idx < 0, "padding_idx: -1"}} +
          plain_attention(m) + plain_ffn(m);

@@ -25,8 +25,8 @@ Widths windows_of(const config::ModelConfig& m) {
 // 0: no layer has a window.
 std::int64_t widest(const Widths& all) { return all.empty() ? 0 : std::ranges::max(all); }
 
-Widths windows_in(const io::JsonNode& c, std::int64_t layers, Slides slides) {
-  const std::int64_t window = c.flag(kUsed, false) ? window_in(c, kAbsent) : 0,
+Widths windows_in(const io::JsonNode& c, std::int64_t layers, Slides slides, bool if_used) {
+  const std::int64_t window = !if_used || c.flag(kUsed, false) ? window_in(c, kAbsent) : 0,
                      limit = whole(c, "max_window_layers", 28);
   Widths all;
   if (const auto types = c.find(kTypes)) {
@@ -36,7 +36,8 @@ Widths windows_in(const io::JsonNode& c, std::int64_t layers, Slides slides) {
         type.fail("'" + type.string() + "' is not supported; expected '" + kFull + "' or '" +
                   kSliding + "'");
       if (sliding && window == 0)
-        type.fail(std::string("there is no window; expected ") + kUsed + " true and a " + kWindow);
+        type.fail("there is no window; expected " +
+                  (if_used ? std::string(kUsed) + " true and a " : "a ") + kWindow);
       all.push_back(sliding ? window : 0);
     }
     if (std::ssize(all) != layers)
@@ -66,8 +67,8 @@ bool slides_after(std::int64_t layer, std::int64_t max_window_layers) {
   return layer >= max_window_layers;
 }
 
-void read_windows(config::ModelConfig& m, const io::JsonNode& c, Slides slides) {
-  const Widths all = windows_in(c, m.n_layers, slides);
+void read_windows(config::ModelConfig& m, const io::JsonNode& c, Slides slides, bool if_used) {
+  const Widths all = windows_in(c, m.n_layers, slides, if_used);
   const std::int64_t window = widest(all);
   std::size_t period = 1;
   while (period < all.size() &&
@@ -82,16 +83,16 @@ void read_windows(config::ModelConfig& m, const io::JsonNode& c, Slides slides) 
   m.layer_kinds[0].layer.attention.window = window;
 }
 
-void write_windows(Json& j, const config::ModelConfig& m, Slides slides) {
+void write_windows(Json& j, const config::ModelConfig& m, Slides slides, bool if_used) {
   const Widths all = windows_of(m);
-  if (contains(j, kUsed)) try {
-      if (windows_in(io::JsonNode(j, "config.json"), m.n_layers, slides) == all) return;
+  if (contains(j, if_used ? kUsed : kWindow)) try {
+      if (windows_in(io::JsonNode(j, "config.json"), m.n_layers, slides, if_used) == all) return;
     } catch (const Error&) {  // it is of another architecture
     }
   const std::int64_t window = widest(all);
-  set(j, {{kUsed, window > 0}});
+  if (if_used) set(j, {{kUsed, window > 0}});
   if (window > 0) set(j, {{kWindow, window}});
-  if (window == 0 && !contains(j, kTypes)) return;
+  if (if_used && window == 0 && !contains(j, kTypes)) return;
   j[kTypes] = Json::array();
   for (const std::int64_t w : all) j[kTypes].push_back(w > 0 ? kSliding : kFull);
 }

@@ -14,9 +14,10 @@ void write_window(Json& j, const config::ModelConfig& m, std::int64_t absent);
 using Slides = bool (*)(std::int64_t layer, std::int64_t max_window_layers);
 // The layers from max_window_layers on.
 bool slides_after(std::int64_t layer, std::int64_t max_window_layers);
-// Some layers have one window and the others none, with use_sliding_window. They are read after
-// everything else that layers have.
-void read_windows(config::ModelConfig& m, const io::JsonNode& c, Slides slides);
-void write_windows(Json& j, const config::ModelConfig& m, Slides slides);
+// Some layers have one window and the others none; `if_used`: only with use_sliding_window. They
+// are read after everything else that layers have.
+void read_windows(config::ModelConfig& m, const io::JsonNode& c, Slides slides,
+                  bool if_used = true);
+void write_windows(Json& j, const config::ModelConfig& m, Slides slides, bool if_used = true);
 
 }  // namespace tfm::huggingface

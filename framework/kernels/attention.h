@@ -29,6 +29,7 @@ struct AttentionArgs {
   // (B, H, T): natural logarithm of the sum of exp(score); -inf if no key is visible.
   Accum<T>* lse = nullptr;
   Accum<T> scale = 1;
+  Accum<T> softcap = 0;  // c: a scaled product x becomes c tanh(x / c); 0: none
   // Key s is visible to query t if
   //   visible:     it sees the key's position; the last query is at that of the last key
   //   k_segments:  the key's segment is >= 0 (negative: padding)
@@ -77,6 +78,7 @@ AttentionExtents extents_of(const AttentionArgs<T>& a) {
           .segments = a.k_segments != nullptr,
           .bias = a.bias != nullptr,
           .dropout = a.dropout.p > 0,
+          .softcap = a.softcap > 0,
           .lengths = a.right_padded && !a.q_segments};
 }
 
@@ -93,9 +95,10 @@ struct AttentionBackwardArgs {
   Accum<T>* dbias = nullptr;
 };
 
-// Score of (t, s): scale * q[t] . k[s] + bias. A query that sees no key yields zeros and passes no
-// gradient; a key that no query sees gets none. On CPUs, scratch memory is per thread, linear in S
-// and kept between calls. Tiles of which no query sees a key cost nothing.
+// Score of (t, s): scale * q[t] . k[s], softly capped (Gemma Team 2024, 2.1), + bias. A query that
+// sees no key yields zeros and passes no gradient; a key that no query sees gets none. On CPUs,
+// scratch memory is per thread, linear in S and kept between calls. Tiles of which no query sees a
+// key cost nothing.
 template <class T>
 void attention(cpu::Stream&, const AttentionArgs<T>&);
 template <class T>

@@ -28,6 +28,7 @@ struct CrossEntropyArgs {
   // number of columns before the label's whose logit equals max.
   Accum<T>* sums = nullptr;
   Accum<T> smoothing = 0;
+  Accum<T> softcap = 0;  // c: the logits are c tanh(x / c), the gradient is that of x; 0: no cap
   const double* gradient_scale =
       nullptr;              // (1): multiplies the gradient of the summed loss; null: 1
   double* loss = nullptr;   // (rows): loss of each row, 0 if ignored

@@ -48,6 +48,22 @@ struct ConvertRowsArgs {  // strided as in CopyRowsArgs
   bool accumulate = false;
 };
 template <class T>
+struct SoftcapArgs {  // y = cap * tanh(x / cap); row r starts at r * stride; y may be x
+  std::int64_t rows = 0, cols = 0, stride = 0;
+  Accum<T> cap = 1;
+  const T* x = nullptr;
+  T* y = nullptr;
+};
+template <class T>
+struct SoftcapBackwardArgs {  // dx (+)= dy (1 - (y / cap)^2)
+  std::int64_t n = 0;
+  Accum<T> cap = 1;
+  const T* y = nullptr;
+  const T* dy = nullptr;
+  T* dx = nullptr;
+  bool accumulate = false;
+};
+template <class T>
 struct AddBiasArgs {
   std::int64_t rows = 0, cols = 0;
   const T* bias = nullptr;
@@ -67,6 +83,10 @@ void column_sum(cpu::Stream&, const ColumnSumArgs<T>&);
 template <class T>
 void add_bias(cpu::Stream&, const AddBiasArgs<T>&);
 template <class T>
+void softcap(cpu::Stream&, const SoftcapArgs<T>&);
+template <class T>
+void softcap_backward(cpu::Stream&, const SoftcapBackwardArgs<T>&);
+template <class T>
 void copy(cuda::Stream&, const CopyArgs<T>&);
 template <class T>
 void copy_rows(cuda::Stream&, const CopyRowsArgs<T>&);
@@ -78,5 +98,9 @@ template <class T>
 void column_sum(cuda::Stream&, const ColumnSumArgs<T>&);
 template <class T>
 void add_bias(cuda::Stream&, const AddBiasArgs<T>&);
+template <class T>
+void softcap(cuda::Stream&, const SoftcapArgs<T>&);
+template <class T>
+void softcap_backward(cuda::Stream&, const SoftcapBackwardArgs<T>&);
 
 }  // namespace tfm::kernels

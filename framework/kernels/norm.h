@@ -31,7 +31,8 @@ struct NormArgs {
   Accum<T>* rstd = nullptr;  // (rows)
   double eps = 1e-5;
   bool rms = false;
-  RowPlaces places;  // offsets of the rows of x and y
+  RowPlaces places;          // offsets of the rows of x and y
+  Accum<T> gain_offset = 0;  // added to the gain
 };
 
 template <class T>
@@ -49,7 +50,8 @@ struct NormBackwardArgs {
   Accum<T>* dshift = nullptr;  // null if there is no shift
   bool accumulate_dshift = false;
   bool rms = false;
-  RowPlaces places;  // offsets of the rows of x, dy and dx
+  RowPlaces places;          // offsets of the rows of x, dy and dx
+  Accum<T> gain_offset = 0;  // as in NormArgs
 };
 
 // A residual sum and its norm, in one kernel with the same bits as in two. norm.x must equal add.y,

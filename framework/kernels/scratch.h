@@ -74,6 +74,7 @@ struct AttentionExtents {
   std::int64_t batch, heads, kv_heads, queries, keys, head_size;
   Visibility visible;  // by index
   bool segments = false, bias = false, bias_gradient = false, dropout = false;
+  bool softcap = false;  // of scores
   bool lengths = false;  // segments only mark right padding
 
   // Whether positions hide a key from a query.
@@ -86,7 +87,8 @@ struct AttentionExtents {
   // kernels/cuda/attention_cudnn.h.
   bool of_library(std::int64_t bytes) const {
     return bytes == 2 && head_size % 8 == 0 && head_size <= 256 && std::min(queries, keys) >= 64 &&
-           (masked() ? causal() && !segments : !segments || lengths) && !bias && !dropout;
+           (masked() ? causal() && !segments : !segments || lengths) && !bias && !dropout &&
+           !softcap;
   }
 };
 // More than cuDNN's forward asks for.

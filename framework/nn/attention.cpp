@@ -14,6 +14,7 @@ ops::AttentionOptions on_rank(const Context& c, const AttentionOptions& o, const
           .queries = queries.sequence_length,
           .keys = keys.sequence_length,
           .scale = o.scale,
+          .softcap = o.softcap,
           .right_padded = right_padded,
           .dropout = training ? o.dropout : 0,
           .head_offset = heads * c.shard,

@@ -9,7 +9,7 @@ struct AttentionOptions {
   std::int64_t width = 0, heads = 0, kv_heads = 0, head_size = 0;
   bool qkv_bias = true, bias = true;
   std::optional<HeadNorm::Options> qk_norm;  // before rotary positions
-  double scale = 1, dropout = 0, output_std = 0.02;
+  double scale = 1, softcap = 0, dropout = 0, output_std = 0.02;
 };
 
 class SelfAttention final : public Mixer {

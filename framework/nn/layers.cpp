@@ -41,7 +41,7 @@ graph::Value Linear::operator()(graph::Recorder& r, graph::Value x) const {
 Norm::Norm(Context& c, const std::string& name, std::int64_t width, Options options)
     : parameters_(&c.parameters), name_(name), options_(options) {
   gain_ = c.parameters.add({.parts = {{name + ".weight", width}},
-                            .init = {Init::Kind::constant, 1.0},
+                            .init = {Init::Kind::constant, options.plus_one ? 0.0 : 1.0},
                             .partial = c.partial_where(c.split_rows())});
   if (options.bias && !options.rms)
     shift_ = c.parameters.add(
@@ -50,7 +50,8 @@ Norm::Norm(Context& c, const std::string& name, std::int64_t width, Options opti
 
 graph::Value Norm::operator()(graph::Recorder& r, graph::Value x) const {
   const graph::Recorder::Named scope(r, last_component(name_));
-  return ops::norm(r, x, {options_.eps, options_.rms}, parameters_->record(r, gain_),
+  return ops::norm(r, x, {options_.eps, options_.rms, options_.plus_one},
+                   parameters_->record(r, gain_),
                    shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
 }
 
@@ -66,7 +67,7 @@ HeadNorm::HeadNorm(Context& c, const std::vector<Group>& groups, std::int64_t he
   gain_ = c.parameters.add(
       {.parts = renamed(parts, ".weight"),
        .placement = options.whole ? placed(Placement::shard_rows, kModelAxes) : Placements{},
-       .init = {Init::Kind::constant, 1.0},
+       .init = {Init::Kind::constant, options.plus_one ? 0.0 : 1.0},
        .partial = terms});
   if (options.bias && !options.rms)
     shift_ = c.parameters.add({.parts = renamed(parts, ".bias"), .partial = terms});
@@ -76,8 +77,9 @@ graph::Value HeadNorm::operator()(graph::Recorder& r, graph::Value x) const {
   const graph::Recorder::Named scope(r, "qk_norm");
   const graph::Value gain = parameters_->record(r, gain_);
   if (!options_.whole)
-    return ops::head_norm(r, x, {{options_.eps, options_.rms}, head_size_, heads_}, gain,
-                          shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
+    return ops::head_norm(r, x,
+                          {{options_.eps, options_.rms, options_.plus_one}, head_size_, heads_},
+                          gain, shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
   std::vector<std::int64_t> widths;
   for (const std::int64_t heads : heads_) widths.push_back(heads * head_size_);
   return ops::width_norm(r, x, {options_.eps, widths, shards_, kModelAxes}, gain);

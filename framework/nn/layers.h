@@ -58,6 +58,7 @@ class Norm {
   struct Options {
     bool rms = false, bias = true;
     double eps = 1e-5;
+    bool plus_one = false;  // the weight is the gain less 1
   };
   Norm(Context& c, const std::string& name, std::int64_t width, Options options);
   graph::Value operator()(graph::Recorder& r, graph::Value x) const;

@@ -97,6 +97,7 @@ struct Attention : graph::Op {
         .bias = learned || inputs.contains(alibi),
         .bias_gradient = learned,
         .dropout = options.dropout > 0,
+        .softcap = options.softcap > 0,
         .lengths = options.right_padded && !inputs.contains(q_segments)};
     return phase == graph::Phase::backward
                ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Accum<T>))
@@ -167,6 +168,7 @@ kernels::AttentionArgs<T> Attention<T>::args(const graph::Exec& e, const Block& 
           .out_stride = q_width(),
           .lse = e.out(lse).template ptr<Accum<T>>(),
           .scale = static_cast<Accum<T>>(options.scale),
+          .softcap = static_cast<Accum<T>>(options.softcap),
           .visible = options.visible,
           .k_segments = e.in(k_segments).template ptr<std::int32_t>(),
           .q_segments = e.in(q_segments).template ptr<std::int32_t>(),

@@ -68,6 +68,7 @@ struct CachedAttention final : graph::Op {
                                        .out_stride = q_width,
                                        .lse = lse,
                                        .scale = static_cast<Accum<T>>(options.scale),
+                                       .softcap = static_cast<Accum<T>>(options.softcap),
                                        .visible = options.visible,
                                        .bias = buckets > 0 || e.in(alibi) ? bias : nullptr,
                                        .kv_length = capacity});

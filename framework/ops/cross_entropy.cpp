@@ -63,6 +63,7 @@ struct Chunk {
   kernels::CrossEntropyArgs<T> args;
 };
 
+// The logits.
 template <class T, class S>
 void multiply(S& s, const Chunk<T>& at, const T* weight, const T* bias) {
   kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true,
@@ -77,6 +78,9 @@ void multiply(S& s, const Chunk<T>& at, const T* weight, const T* bias) {
                                         .c = at.args.logits,
                                         .ldc = at.args.stride,
                                         .bias = bias});
+  if (at.args.softcap > 0)
+    kernels::softcap(s, kernels::SoftcapArgs<T>{at.args.rows, at.args.padded_cols, at.args.stride,
+                                                at.args.softcap, at.args.logits, at.args.logits});
 }
 
 // From those of the logits.
@@ -143,12 +147,13 @@ struct LinearCrossEntropy final : graph::StagedOp {
   // copied, and their gradients to a tensor of zeros.
   graph::Work work(graph::Phase phase) const override {
     const bool gradients = phase == graph::Phase::backward;
-    const bool combine = options.shards > 1,
+    const bool combine = options.shards > 1, caps = options.softcap > 0,
                apart = combine || !kernels::holds_row(vocab_rows, size_of(dtype));
-    const std::int64_t n = expected_rows();
-    graph::Work w{.extra_elements = n * vocab_rows * (gradients ? 2 + apart + trains_bias : 1),
-                  .kernels = static_cast<int>(ceil_div(n, chunk())) *
-                             (3 + combine + (gradients ? 2 + apart + trains_bias : 0))};
+    const std::int64_t n = expected_rows(),
+                       passes = caps + (gradients ? 2 + apart + trains_bias : 1);
+    graph::Work w{
+        .extra_elements = n * vocab_rows * passes,
+        .kernels = static_cast<int>(ceil_div(n, chunk()) * (2 + gradients + combine + passes))};
     if (n < rows) {
       w.extra_elements += cols * (gradients ? 4 * n + rows : 2 * n);
       w.kernels += 1 + static_cast<int>(ceil_div(n, chunk())) * (gradients ? 2 : 1) + gradients;
@@ -205,10 +210,8 @@ struct LinearCrossEntropy final : graph::StagedOp {
           for (std::int64_t c = 0; c * chunk() < taken(s, e); ++c) {
             const Chunk<T> at = chunk_at<T>(s, e, c);
             make_logits(s, e, at);
-            if (gradients)
-              kernels::cross_entropy_statistics_and_gradient(s, at.args);
-            else
-              kernels::cross_entropy_statistics(s, at.args);
+            gradients ? kernels::cross_entropy_statistics_and_gradient(s, at.args)
+                      : kernels::cross_entropy_statistics(s, at.args);
             make_loss(s, e, at, gradients);
           }
         else
@@ -304,6 +307,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
                  .max = max,
                  .sums = max + n,
                  .smoothing = W(options.smoothing),
+                 .softcap = W(options.softcap),
                  .gradient_scale =
                      e.numbers()
                          ? &e.numbers()->gradient_scale[static_cast<std::size_t>(options.objective)]

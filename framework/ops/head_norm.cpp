@@ -70,7 +70,8 @@ struct HeadNorm final : graph::Op {
                                                 e.out(rstd).ptr<Accum<T>>() + rows * before,
                                                 options.norm.eps,
                                                 options.norm.rms,
-                                                {heads, cols}});
+                                                {heads, cols},
+                                                Accum<T>(options.norm.plus_one)});
         });
         copy_rest(s, e.in(x).ptr<T>(), e.out(y).ptr<T>(), false);
       });
@@ -100,7 +101,8 @@ struct HeadNorm final : graph::Op {
                                                               from(dshift.tensor.ptr<W>(), g * D),
                                                               dshift.accumulate,
                                                               options.norm.rms,
-                                                              {heads, cols}});
+                                                              {heads, cols},
+                                                              W(options.norm.plus_one)});
         });
         if (to) copy_rest(s, dy, to, dx.accumulate);
       });

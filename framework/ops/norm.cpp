@@ -14,12 +14,22 @@ void Norm::backward(graph::Exec& e) const {
   with_float(e.grad_out(y).dtype, [&]<class T>() {
     const graph::GradSlot dx = e.grad_in(x), dgain = e.grad_in(gain), dshift = e.grad_in(shift);
     device::on(e.stream(), [&](auto& s) {
-      kernels::norm_backward(
-          s, kernels::NormBackwardArgs<T>{
-                 rows, cols, e.grad_out(y).ptr<T>(), e.in(x).ptr<T>(), e.in(gain).ptr<T>(),
-                 e.out(mean).ptr<Accum<T>>(), e.out(rstd).ptr<Accum<T>>(), dx.tensor.ptr<T>(),
-                 dx.accumulate, dgain.tensor.ptr<Accum<T>>(), dgain.accumulate,
-                 dshift.tensor.ptr<Accum<T>>(), dshift.accumulate, options.rms});
+      kernels::norm_backward(s, kernels::NormBackwardArgs<T>{rows,
+                                                             cols,
+                                                             e.grad_out(y).ptr<T>(),
+                                                             e.in(x).ptr<T>(),
+                                                             e.in(gain).ptr<T>(),
+                                                             e.out(mean).ptr<Accum<T>>(),
+                                                             e.out(rstd).ptr<Accum<T>>(),
+                                                             dx.tensor.ptr<T>(),
+                                                             dx.accumulate,
+                                                             dgain.tensor.ptr<Accum<T>>(),
+                                                             dgain.accumulate,
+                                                             dshift.tensor.ptr<Accum<T>>(),
+                                                             dshift.accumulate,
+                                                             options.rms,
+                                                             {},
+                                                             Accum<T>(options.plus_one)});
     });
   });
 }

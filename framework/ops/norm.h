@@ -37,7 +37,9 @@ struct Norm final : graph::Op {
             e.out(mean).ptr<Accum<T>>(),
             e.out(rstd).ptr<Accum<T>>(),
             options.eps,
-            options.rms};
+            options.rms,
+            {},
+            Accum<T>(options.plus_one)};
   }
   void forward(graph::Exec& e) const override;
   void backward(graph::Exec& e) const override;

@@ -25,6 +25,7 @@ graph::Value pool(graph::Recorder& r, graph::Value x, kernels::Pool kind, const 
 struct NormOptions {
   double eps = 1e-5;
   bool rms = false;
+  bool plus_one = false;  // multiplies by 1 + gain
 };
 graph::Value norm(graph::Recorder& r, graph::Value x, NormOptions options, graph::Value gain,
                   graph::Value shift = {});
@@ -51,6 +52,9 @@ struct WidthNormOptions {
 };
 graph::Value width_norm(graph::Recorder& r, graph::Value x, WidthNormOptions options,
                         graph::Value gain);
+
+// y = c tanh(x / c) (Gemma Team 2024, "Gemma 2", 2.1).
+graph::Value softcap(graph::Recorder& r, graph::Value x, double c);
 
 // y = act(x); if gated, x = [gate | up] and y = act(gate) * up.
 graph::Value activation(graph::Recorder& r, graph::Value x, kernels::Activation kind, bool gated);
@@ -113,6 +117,7 @@ struct AttentionOptions {
   std::int64_t heads = 0, kv_heads = 0, head_size = 0;
   std::int64_t queries = 0, keys = 0;  // T and S of one sequence
   double scale = 1;
+  double softcap = 0;  // of scores, before a bias: softcap * tanh(score / softcap); 0: none
   Visibility visible = Visibility::causal();
   bool right_padded = false;  // negative k_segments come last in every sequence
   double dropout = 0;
@@ -146,6 +151,7 @@ struct CrossEntropyOptions {
   int shards = 1;  // ranks of the tensor axis, among which the vocabulary is split
   double smoothing = 0;
   double scale = 1;             // multiplies the logits before the bias is added
+  double softcap = 0;           // of the logits: softcap * tanh(logit / softcap); 0: none
   int objective = 0;            // index into StepNumbers::gradient_scale
   double labelled = 1;          // expected fraction of rows with a label, for predictions
   std::int64_t chunk_rows = 0;  // 0: chosen from the sizes

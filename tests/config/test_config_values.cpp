@@ -143,8 +143,8 @@ TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
       "model: {family: encoder_decoder, vocab_size: 260, d_model: 64, n_layers: 2, n_heads: 4}\n"
       "data: {train: {type: pairs, source: a.txt, target: b.txt}}\n"));
   for (const std::string& name : config::preset_names()) {
-    const bool decoder =
-        name.starts_with("gpt") || name.starts_with("llama") || name.starts_with("nano");
+    const bool decoder = name.starts_with("gpt") || name.starts_with("llama") ||
+                         name.starts_with("gemma") || name.starts_with("nano");
     const std::string type = decoder ? "text" : name.starts_with("bert") ? "mlm" : "pairs";
     config::Config c =
         load("model: {preset: " + name + "}\ndata: {train: {type: " + type + ", path: a.txt}}\n",
@@ -152,7 +152,7 @@ TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
     round_trip(c);
     for (const double output : {0.0, 0.1, 0.3})
       for (const double others : {0.0, 0.1}) {
-        c.model.dropout = {others, others, others, others, output};
+        c.model.set_dropout({others, others, others, others, output});
         round_trip(c);
       }
     config::resolve_for_ranks(c, 1);

@@ -27,6 +27,13 @@ const std::vector<test::ModelCase> kContexts{
     {"family: decoder, n_layers: 2, n_kv_heads: 4, position: rope, norm: rmsnorm, norm_position: "
      "inner, qk_norm: whole",
      "type: tokens"},
+    {"family: decoder, n_layers: 2, n_kv_heads: 4, position: rope, norm: rmsnorm, norm_position: "
+     "both, norm_plus_one: true, softcap: 0.5, attention: {softcap: 0.5, query_scalar: 3}, layers: "
+     "[a, b], layer_kinds: {a: {attention: {window: 5}}, b: {}}, dropout: 0.1",
+     "type: tokens, documents: separate"},
+    {"family: encoder_decoder, n_layers: 2, position: relative, softcap: 0.5, attention: {softcap: "
+     "0.5}",
+     "type: pairs"},
     {"family: decoder, n_layers: 3, position: rope, dropout: 0.1, layers: [a, b, c], layer_kinds: "
      "{a: {}, b: {n_kv_heads: 4, d_ff: 64, rope: {theta: 100}, attention: {window: 5}}, c: "
      "{position: alibi, qk_norm: true, attention: {window: 2}}}",

@@ -24,6 +24,9 @@ const std::vector<test::ModelCase> kPipelines{
      "layer_kinds: {a: {}, b: {n_kv_heads: 4, d_ff: 64, rope: {theta: 100}, activation: swiglu}, "
      "c: {position: none, norm: rmsnorm, bias: false, dropout: {ffn: 0.2}}}",
      "type: tokens", 7},
+    {"family: decoder, n_layers: 4, position: rope, norm: rmsnorm, norm_position: both, "
+     "norm_plus_one: true, bias: false, softcap: 0.5, attention: {softcap: 0.5}, dropout: 0.1",
+     "type: tokens"},
     {"family: encoder_decoder, n_layers: 3, position: relative, encoder_layers: [wide, plain], "
      "decoder_layers: [plain, wide, other], layer_kinds: {plain: {}, wide: {d_ff: 64, activation: "
      "relu}, other: {position: none, n_kv_heads: 4, norm_position: post, attention: {window: 3}}}",

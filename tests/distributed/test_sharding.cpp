@@ -48,6 +48,10 @@ const std::vector<std::string> kModels{
     "qk_norm: true, dropout: 0.2",
     "family: encoder_decoder, n_layers: 1, n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 32, "
     "vocab_size: 50, norm: rmsnorm, norm_position: inner, qk_norm: whole, dropout: 0.2",
+    "family: encoder_decoder, n_layers: 1, n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 32, "
+    "vocab_size: 50, norm: rmsnorm, norm_position: both, norm_plus_one: true, qk_norm: true, "
+    "softcap: 0.5, attention: {softcap: 0.5, query_scalar: 3}, scale_embeddings: rounded, dropout: "
+    "0.2",
     "family: decoder, n_layers: 3, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, position: "
     "rope, "
     "dropout: 0.1, layers: [a, b, c], layer_kinds: {a: {}, b: {n_heads: 16, n_kv_heads: 8, d_ff: "

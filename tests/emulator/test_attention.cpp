@@ -143,6 +143,21 @@ TYPED_TEST(TensorAttention, KeysThatAreAPart) {
   }
 }
 
+// Masks and biases come behind the cap; short sequences have a kernel of their own.
+TYPED_TEST(TensorAttention, ScoresAreCapped) {
+  for (const auto& r : combinations(64, {{{97, 70}, {70, 97}, {65, 65}, {9, 130}}}))
+    expect_right<TypeParam>(capped(r));
+  for (const std::int64_t size : {32, 128, 256})
+    expect_right<TypeParam>(capped(with(shape(1, 4, 2, 70, 70, size, true), Mask::none, true)));
+  for (const auto& [queries, keys] : {std::pair{32, 32}, {61, 64}})
+    for (bool dropout : {false, true})
+      expect_right<TypeParam>(capped(
+          with(shape(2, 6, 2, queries, keys, 64, true), Mask::right_padding, false, dropout)));
+  expect_right<TypeParam>(capped(reaching(shape(1, 2, 1, 130, 130, 64, false), 20, 0)));
+  expect_right<TypeParam>(
+      capped(with(shape(2, 2, 1, 21, 37, 12, true), Mask::scattered_padding, true, true)), 1);
+}
+
 // Tiles that nothing is seen of come before and behind the others.
 TYPED_TEST(TensorAttention, QueriesThatSeeAWindow) {
   for (const auto& [left, right] : {std::pair{20, 0}, {100, 0}, {17, 40}})
@@ -228,6 +243,10 @@ TEST(WideAttention, EveryCombinationOfOptions) {
                         Mask::documents, true, true);
     expect_exact<float>(r), expect_exact<double>(r);
   }
+}
+TEST(WideAttention, ScoresAreCapped) {
+  for (const auto& r : combinations(7, {{{40, 33}, {33, 40}, {35, 35}, {9, 50}}}))
+    expect_exact<float>(capped(r)), expect_exact<double>(capped(r));
 }
 TEST(WideAttention, QueriesThatSeeAWindow) {
   for (const auto& [left, right] : {std::pair{20, 0}, {70, 0}, {17, 40}})

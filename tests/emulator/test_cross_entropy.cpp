@@ -20,6 +20,7 @@ struct LossCase {
   std::int64_t rows, cols, padded, stride, vocab_begin, vocab_size;
   double smoothing;
   bool ties = false, whole = false;  // whole: statistics and gradient by one call
+  double softcap = 0;                // that the logits have
 
   std::vector<std::int32_t> labels() const {
     std::vector<std::int32_t> l(rows);
@@ -33,6 +34,8 @@ struct LossCase {
     Values v = random_values(rows * stride, 1, 5);
     if (ties)
       for (double& x : v) x = std::round(x);
+    if (softcap > 0)
+      for (double& x : v) x = softcap * std::tanh(x / softcap);
     return v;
   }
   Values of_labelled(Values v) const {
@@ -49,7 +52,8 @@ struct LossCase {
     typename D::template Array<double> loss("loss", rows), total("total", 1), correct("correct", 1),
         factor("factor", Values{0.25});
     auto label = integers<D>("labels", labels());
-    x.assign(rounded<T>(logits())), total.assign({3}), correct.assign({2});
+    x.assign(rounded<T>(logits()));
+    total.assign({3}), correct.assign({2});
     kernels::CrossEntropyArgs<T> a{.rows = rows,
                                    .cols = cols,
                                    .stride = stride,
@@ -61,6 +65,7 @@ struct LossCase {
                                    .max = max,
                                    .sums = sums,
                                    .smoothing = static_cast<W>(smoothing),
+                                   .softcap = static_cast<W>(softcap),
                                    .gradient_scale = factor,
                                    .loss = loss,
                                    .total = total,
@@ -101,7 +106,10 @@ TYPED_TEST(DeviceLoss, AsTheCpus) {
                             {2, 20003, 20003, 20008, 0, 20003, 0.1, false, true},
                             {2, 84003, 84006, 84008, 0, 84003, 0.1, false, true},
                             {2, 98304, 98304, 98304, 0, 98304, 0, true, true},
-                            {3, 300, 300, 301, 0, 300, 0, false, true}}) {
+                            {3, 300, 300, 301, 0, 300, 0, false, true},
+                            {9, 37, 40, 40, 0, 37, 0.1, false, false, 3},
+                            {6, 61, 70, 72, 0, 61, 0.1, false, true, 3},
+                            {2, 84003, 84006, 84008, 0, 84003, 0, false, true, 3}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols << (c.whole ? ", at once" : ""));
     expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
   }

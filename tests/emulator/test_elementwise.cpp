@@ -49,6 +49,36 @@ TYPED_TEST(DeviceElementwise, CopiesRows) {
     }
 }
 
+TYPED_TEST(DeviceElementwise, CapsSoftly) {
+  using T = TypeParam;
+  constexpr std::int64_t rows = 5, stride = 83;
+  constexpr double kCap = 0.75;
+  const Values x = rounded<T>(random_values(rows * stride, 1, 3));
+  for (const std::int64_t cols : {1, 8, 72}) {
+    Buffer<T> dx("x", x), dy("y", rows * stride);
+    dy.assign(x);
+    kernels::softcap(device_stream(), kernels::SoftcapArgs<T>{rows, cols, stride, kCap, dx, dy});
+    Values want = x;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; ++c)
+        want[r * stride + c] = kCap * std::tanh(x[r * stride + c] / kCap);
+    expect_close(dy.values(), rounded<T>(want), sizeof(T) == 2 ? 4e-3 : tolerance<T>(4), "y");
+  }
+  const std::int64_t n = rows * stride;
+  const Values y = rounded<T>(random_values(n, 2, 0.7)), dy = rounded<T>(random_values(n, 3)),
+               before = rounded<T>(random_values(n, 4));
+  for (const bool accumulate : {false, true}) {
+    Buffer<T> of_y("y", y), of_dy("dy", dy), dx("dx", n);
+    dx.assign(before);
+    kernels::softcap_backward(
+        device_stream(), kernels::SoftcapBackwardArgs<T>{n, kCap, of_y, of_dy, dx, accumulate});
+    Values want(n);
+    for (std::int64_t i = 0; i < n; ++i)
+      want[i] = (accumulate ? before[i] : 0) + dy[i] * (1 - y[i] / kCap * (y[i] / kCap));
+    expect_close(dx.values(), rounded<T>(want), sizeof(T) == 2 ? 1e-2 : tolerance<T>(8), "dx");
+  }
+}
+
 template <class From, class To>
 void expect_converted_rows() {
   constexpr std::int64_t rows = 5, x_stride = 83, y_stride = 75;

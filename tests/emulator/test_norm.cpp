@@ -15,6 +15,7 @@ struct NormCase {
   bool rms = false, shift = true, accumulate = false, dx = true;
   int first = 0;  // element of its memory that each array starts with
   kernels::RowPlaces places = {};
+  float offset = 0;  // of the gain
 
   template <class D, class T>
   Results run() const {
@@ -34,13 +35,14 @@ struct NormCase {
         dshift.assign(Values(cols, 0.5));
     y.assign(Values(n + first, 3));
     auto& s = D::stream();
-    norm(s, NormArgs<T>{rows, cols, x + first, gain + first, shift ? bias + first : nullptr,
-                        y + first, rms ? nullptr : static_cast<W*>(mean), rstd, 1e-5, rms, places});
+    norm(s,
+         NormArgs<T>{rows, cols, x + first, gain + first, shift ? bias + first : nullptr, y + first,
+                     rms ? nullptr : static_cast<W*>(mean), rstd, 1e-5, rms, places, offset});
     if (rms) mean.assign(Values(rows, 0));
-    norm_backward(
-        s, NormBackwardArgs<T>{rows, cols, dy + first, x + first, gain + first, mean, rstd,
-                               dx ? dxs + first : nullptr, accumulate, dgain, accumulate,
-                               shift ? static_cast<W*>(dshift) : nullptr, accumulate, rms, places});
+    norm_backward(s, NormBackwardArgs<T>{rows, cols, dy + first, x + first, gain + first, mean,
+                                         rstd, dx ? dxs + first : nullptr, accumulate, dgain,
+                                         accumulate, shift ? static_cast<W*>(dshift) : nullptr,
+                                         accumulate, rms, places, offset});
     const double amplify = cols == 1 ? 400 : 1, sums = std::sqrt(static_cast<double>(rows));
     return {{"y", y.values(), rounding<T>(4 * amplify)},
             {"mean", mean.values(), rounding<W>(2)},
@@ -70,7 +72,11 @@ TYPED_TEST(DeviceNorms, AsTheCpus) {
                             {12, 8, true, false, true, true, 0, {3, 40}},
                             {12, 10, false, true, false, true, 0, {3, 37}},
                             {10, 128, true, false, false, true, 0, {5, 643}},
-                            {10, 128, true, false, true, true, 0, {5, 648}}}) {
+                            {10, 128, true, false, true, true, 0, {5, 648}},
+                            {17, 768, true, false, false, true, 0, {}, 1},
+                            {3, 1601, true, false, true, true, 0, {}, 1},
+                            {9, 8200, false, true, false, true, 0, {}, 1},
+                            {10, 128, true, false, false, true, 0, {5, 648}, 1}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols);
     expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
   }

@@ -183,6 +183,10 @@ INSTANTIATE_TEST_SUITE_P(
         "family: encoder_decoder, position: alibi, attention: {window: 4}",
         "family: encoder_decoder, position: rope, norm: rmsnorm, norm_position: inner, qk_norm: "
         "whole, n_kv_heads: 2",
+        "family: decoder, position: rope, norm: rmsnorm, norm_position: both, norm_plus_one: true, "
+        "softcap: 0.5, layers: [a, b], layer_kinds: {a: {attention: {window: 3, softcap: 0.5}}, b: "
+        "{attention: {softcap: 2, query_scalar: 3}}}",
+        "family: encoder_decoder, position: relative, softcap: 0.5, attention: {softcap: 0.5}",
         "family: decoder, position: rope, bias: false, activation: swiglu, experts: {count: 5, "
         "top_k: 3, d_ff: 16, shared: 1, shared_gate: true}",
         "family: encoder_decoder, position: relative, experts: {count: 4, top_k: 1, every: 2, "

@@ -45,6 +45,9 @@ KINDS = {
     "encoder": ("family: encoder, n_layers: 4, attention: {window: 6}", "{type: mlm, path: text.txt}"),
     "inner": ("family: decoder, n_layers: 4, position: rope, norm: rmsnorm, norm_position: inner, qk_norm: whole, n_kv_heads: 2, "
               "activation: swiglu, bias: false, layers: [a, b], layer_kinds: {a: {}, b: {norm_position: post, qk_norm: true}}", TEXT),
+    "caps": ("family: decoder, n_layers: 4, position: rope, norm: rmsnorm, norm_position: both, norm_plus_one: true, n_kv_heads: 2, "
+             "activation: geglu, bias: false, softcap: 4, attention: {softcap: 1, query_scalar: 4}, scale_embeddings: rounded, "
+             "layers: [local, global], layer_kinds: {local: {attention: {window: 5}}, global: {}}", TEXT),
     "pairs": ("family: encoder_decoder, n_layers: 2, position: relative, encoder_layers: [local, global], decoder_layers: [local], "
               "layer_kinds: {local: {attention: {window: 4}}, global: {}}", PAIRS),
 }

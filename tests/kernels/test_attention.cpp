@@ -20,17 +20,18 @@ std::vector<reference::Attention> small_cases() {
        {std::array{9, 9, 0, 9}, {6, 11, 0, 6}, {11, 8, 0, 11}, {4, 13, 5, 13}})
     for (const Visibility& visible : kVisible)
       for (Mask mask : {Mask::none, Mask::right_padding, Mask::scattered_padding, Mask::documents})
-        for (int options = 0; options < 8; ++options) {
+        for (int options = 0; options < 16; ++options) {
           all.push_back(reaching(
               part_of(shape(2, 2, options & 1 ? 1 : 2, queries, keys, 3, false), first, total),
               visible.left, visible.right));
           // Of more keys some, whose first one is no multiple of four.
           if (first == 0)
-            all.push_back(keys_of(part_of(all.back(), 4, total + 9), 3 + options, keys + 12));
+            all.push_back(keys_of(part_of(all.back(), 4, total + 9), 3 + options % 8, keys + 12));
           for (std::size_t i = all.size() - (first == 0 ? 2 : 1); i < all.size(); ++i) {
             set_mask(all[i], mask);
             if (options & 2) set_bias(all[i]);
             if (options & 4) set_dropout(all[i]);
+            if (options & 8) all[i] = capped(all[i]);
           }
         }
   return all;
@@ -92,7 +93,7 @@ std::vector<reference::Attention> windows() {
         for (std::size_t i = first; i < all.size(); ++i) {
           all[i] = reaching(all[i], visible.left, visible.right);
           set_mask(all[i], mask);
-          if (options) set_bias(all[i]), set_dropout(all[i]);
+          if (options) set_bias(all[i]), set_dropout(all[i]), all[i] = capped(all[i]);
         }
       }
   return all;
@@ -345,6 +346,22 @@ TEST(BucketBias, SpreadsATableAndGathersItsGradient) {
       s, kernels::BucketBiasBackwardArgs<float>{3, 2, 7, 4, bucket.data(), d, added, true});
   expect_close(fresh.values(), want, 1e-6, "assigned");
   expect_close(added.values(), plus(before, want), 1e-6, "added");
+}
+
+// A cap that no score comes near is none; scores far beyond it are the cap.
+TYPED_TEST(Attention, CapsAtTheirEnds) {
+  auto r = shape(1, 2, 1, 70, 70, 8, true);
+  const AttentionResult none = run_attention(Data<TypeParam>(r), 1);
+  r.softcap = 1e4;
+  const AttentionResult wide = run_attention(Data<TypeParam>(r), 1);
+  expect_close(wide.out, none.out, tolerance<TypeParam>(8) + 1e-6, "out");
+  expect_close(wide.dq, none.dq, tolerance<TypeParam>(50) + 1e-6, "dq");
+  r.softcap = 1e-3;
+  r.scale = 1e3;
+  const AttentionResult flat = run_attention(Data<TypeParam>(r), 1);
+  EXPECT_TRUE(flat.finite());
+  for (std::int64_t t = 0; t < 70; ++t) EXPECT_NEAR(flat.lse[t], std::log(t + 1.0), 2e-3);
+  expect_close(flat.dk, Values(flat.dk.size()), 1e-3, "dk");
 }
 
 TEST(AttentionHeads, UnevenGroupsAreRefused) {

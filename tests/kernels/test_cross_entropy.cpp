@@ -14,8 +14,8 @@ TYPED_TEST_SUITE(Loss, Types);
 
 struct LossCase {
   std::int64_t rows, cols, parts;
-  double smoothing;
-  Values logits = random_values(rows * cols, 1, 5);
+  double smoothing, softcap = 0;
+  Values logits = random_values(rows * cols, 1, 5);  // what a cap has made, where there is one
   std::vector<std::int32_t> labels = [this] {
     std::vector<std::int32_t> l(rows);
     const RandomKey key{3, Purpose::data, 0, 0};
@@ -55,6 +55,7 @@ LossResult<T> run(const LossCase& c, int threads, double scale) {
                .vocab_size = c.cols,
                .labels = c.labels.data(),
                .smoothing = static_cast<T>(c.smoothing),
+               .softcap = static_cast<T>(c.softcap),
                .gradient_scale = &scale,
                .loss = result.loss.data(),
                .total = &total};
@@ -125,6 +126,28 @@ TEST(LossGradient, AgreesWithCentralDifferences) {
       return sum * 0.5;
     };
     expect_close(run<double>(c, 1, 0.5).gradient, differences(c.logits, total), 1e-9, "gradient");
+  }
+}
+
+TEST(LossGradient, OfCappedLogitsIsThatBeforeTheCap) {
+  constexpr double kCap = 3;
+  const Values before = random_values(6 * 9, 1, 5);
+  const auto capped = [](const Values& x) {
+    Values y = x;
+    for (double& v : y) v = kCap * std::tanh(v / kCap);
+    return y;
+  };
+  for (double smoothing : {0.0, 0.2}) {
+    LossCase c{6, 9, 2, smoothing, kCap, capped(before)};
+    const auto total = [&](const Values& x) {
+      const Values logits = capped(x);
+      double sum = 0;
+      for (std::int64_t r = 0; r < c.rows; ++r)
+        sum += reference::cross_entropy(logits.data() + r * c.cols, c.cols, c.labels[r], smoothing);
+      return sum * 0.5;
+    };
+    expect_close(run<double>(c, 1, 0.5).gradient, differences(before, total), 1e-9, "gradient");
+    expect_close(run<float>(c, 1, 0.5).gradient, run<double>(c, 1, 0.5).gradient, 1e-6, "float");
   }
 }
 

@@ -62,6 +62,19 @@ TYPED_TEST(HalfAttention, QueriesThatSeeAWindow) {
         }
 }
 
+TYPED_TEST(HalfAttention, ScoresAreCapped) {
+  for (bool causal : {false, true})
+    for (Mask mask : {Mask::none, Mask::right_padding, Mask::documents})
+      for (bool options : {false, true}) {
+        for (auto r : {shape(2, 4, 2, 97, 97, 64, causal), shape(1, 2, 1, 70, 130, 18, causal),
+                       keys_of(part_of(shape(1, 2, 1, 80, 100, 32, causal), 150, 320), 37, 320)}) {
+          set_mask(r, mask);
+          if (options) set_bias(r), set_dropout(r);
+          expect_right<TypeParam>(capped(r));
+        }
+      }
+}
+
 TYPED_TEST(HalfAttention, EveryHeadSize) {
   for (const auto& [size, length] : {std::pair{1, 20},
                                      {2, 65},

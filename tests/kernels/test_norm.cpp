@@ -62,6 +62,30 @@ TYPED_TEST(Norm, ForwardMatchesTheDefinition) {
       }
 }
 
+// A weight of the gain less 1.
+TYPED_TEST(Norm, AddsAnOffsetToTheGain) {
+  using T = TypeParam;
+  cpu::Stream s{1};
+  for (const bool rms : {false, true}) {
+    NormCase c{9, 65, rms, !rms};
+    NormCase less = c;
+    for (double& g : less.gain) g -= 1;
+    Guarded<T> x(c.x), gain(less.gain), shift(c.bias), y(9 * 65), mean(9), rstd(9), dy(c.dy);
+    kernels::norm(
+        s, kernels::NormArgs<T>{
+               9, 65, x, gain, c.shift ? shift.data() : nullptr, y, mean, rstd, 1e-5, rms, {}, 1});
+    Guarded<T> dx(9 * 65), dgain(65);
+    kernels::norm_backward(
+        s,
+        kernels::NormBackwardArgs<T>{
+            9, 65, dy, x, gain, mean, rstd, dx, false, dgain, false, nullptr, false, rms, {}, 1});
+    const auto want = run<T>(c, 1, false);
+    expect_close(y.values(), values(want.y), tolerance<T>(8), "y");
+    expect_close(dx.values(), values(want.dx), tolerance<T>(20), "dx");
+    expect_close(dgain.values(), values(want.dgain), tolerance<T>(20), "dgain");
+  }
+}
+
 // Two halves of the columns, whose sums are added up in between.
 TYPED_TEST(Norm, OverSharedColumnsIsThatOfTheWholeRow) {
   for (const auto& [rows, cols] : {std::pair{3, 2}, {70, 66}, {5, 768}}) {

@@ -17,16 +17,19 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // may hide them, and factors of dropout.
 struct Case {
   std::int64_t visible, width = (visible + 15) / 16 * 16 + 16;
-  bool adds, drops;
-  std::vector<float> products = std::vector<float>(width, kInfinity), added, factors, gradients;
+  bool adds, drops, slopes;
+  std::vector<float> products = std::vector<float>(width, kInfinity), added, factors, gradients,
+                     slope;
   std::vector<double> weights;  // before dropout
   double lse = 0;
 
-  Case(std::int64_t n, bool add, bool drop) : visible(n), adds(add), drops(drop) {
+  Case(std::int64_t n, bool add, bool drop, bool sloped = false)
+      : visible(n), adds(add), drops(drop), slopes(sloped) {
     for (std::int64_t i = 0; i < n; ++i) {
       products[i] = i % 7 == 6 ? -900.0f : 40 * std::sin(0.7f * static_cast<float>(i));
       added.push_back(i % 5 == 3 ? -kInfinity : std::cos(static_cast<float>(i)));
       factors.push_back(i % 4 == 1 ? 0.0f : 1.25f);
+      slope.push_back(slopes ? 0.5f + static_cast<float>(i % 3) : 1.0f);
       gradients.push_back(std::sin(1.3f * static_cast<float>(i)));
       weights.push_back(0.125 * products[i] + (adds ? added[i] : 0.0));
     }
@@ -41,7 +44,8 @@ struct Case {
             width,
             0.125f,
             adds ? added.data() : nullptr,
-            drops ? factors.data() : nullptr};
+            drops ? factors.data() : nullptr,
+            slopes ? slope.data() : nullptr};
   }
   double factor(std::int64_t i) const { return drops ? factors[i] : 1; }
 };
@@ -50,9 +54,9 @@ template <class F>
 void each_case(F&& f) {
   if (!kernels::multiplies_natively<bf16>()) GTEST_SKIP() << "this processor converts bf16";
   for (std::int64_t visible : {1, 15, 16, 17, 50, 256})
-    for (int options = 0; options < 4; ++options) {
+    for (int options = 0; options < 8; ++options) {
       SCOPED_TRACE(testing::Message() << visible << " keys, options " << options);
-      f(Case(visible, options & 1, options & 2));
+      f(Case(visible, options & 1, options & 2, options & 4));
     }
 }
 
@@ -102,9 +106,10 @@ TEST(SoftmaxRow, GradientMatchesDoubleRoundedOnce) {
         EXPECT_NEAR(weights[i], p * c.factor(i), p * (1.25 * kHalfUnit + 5e-6) + kTiny) << i;
         EXPECT_NEAR(gradients[i], want, 1e-5 * p + kTiny) << i;
         EXPECT_EQ(more[i], 0.5f + gradients[i]) << i;
-        const float normal = std::fpclassify(gradients[i]) == FP_SUBNORMAL
-                                 ? std::copysign(0.0f, gradients[i])
-                                 : gradients[i];
+        const float of_product = gradients[i] * c.slope[i],
+                    normal = std::fpclassify(of_product) == FP_SUBNORMAL
+                                 ? std::copysign(0.0f, of_product)
+                                 : of_product;
         EXPECT_EQ(rounded[i].bits, bf16(normal).bits) << i;
       }
       expect_zeros(weights, c.visible);

@@ -50,6 +50,7 @@ const std::vector<Published> kPublished{
     {"gpt2-1.5b", {}, 1557611200},
     {"llama-1b", {}, 1235814400},
     {"llama-8b", {"lm_head.weight"}, 8030261248},
+    {"gemma2-2b", {}, 2614341888},
     {"bert-base", {}, 109514298},
     {"bert-large", {}, 335174458},
     {"t5-small", {}, 60506624},
@@ -97,7 +98,7 @@ TEST(Presets, TransformersAreThoseOfThePaper) {
     EXPECT_EQ(m.dropout, (config::DropoutConfig{row.dropout, 0, row.dropout, 0}));
     EXPECT_EQ(m.vocab_size, 37000);
     EXPECT_EQ(m.tie_embeddings, config::TieEmbeddings::all);
-    EXPECT_TRUE(m.scale_embeddings);
+    EXPECT_EQ(m.scale_embeddings, config::ScaleEmbeddings::yes);
     EXPECT_EQ(m.position, config::Position::sinusoidal);
     EXPECT_EQ(m.norm, config::Norm::layernorm);
     EXPECT_EQ(m.norm_position, config::NormPosition::post);

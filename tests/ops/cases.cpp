@@ -19,6 +19,7 @@ struct AttentionCase {
   bool padding = false, documents = false;
   SequenceShare share = {};
   bool ring = false;
+  double softcap = 0;
 };
 
 // Two sequences of four queries of this rank; attention over themselves, or over two sequences of
@@ -36,6 +37,7 @@ OpCase attention_case(const std::string& name, const AttentionCase& c) {
                                     .queries = T,
                                     .keys = S,
                                     .scale = 0.5,
+                                    .softcap = c.softcap,
                                     .visible = c.visible,
                                     .dropout = c.dropout,
                                     .heads_total = c.heads,
@@ -83,6 +85,13 @@ std::vector<OpCase> with_shared_attention(std::vector<OpCase> all) {
   add("window_of_four", {.visible = {1, 0}, .dropout = 0.3, .share = {4, 2}});
   add("window_both_ways_relative",
       {.visible = {3, 2}, .position = Position::relative, .padding = true, .share = {4, 1}});
+  add("capped", {.share = {2, 1}, .softcap = 0.7});
+  add("capped_documents_relative", {.heads = 4,
+                                    .dropout = 0.3,
+                                    .position = Position::relative,
+                                    .documents = true,
+                                    .share = {2, 0},
+                                    .softcap = 0.7});
   add("cross_window", {.visible = {1, 1}, .keys = 4, .share = {2, 1}});
   return all;
 }
@@ -95,7 +104,7 @@ OpCase activation_case(const std::string& name, Activation kind, bool gated) {
 }
 
 OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, std::int64_t chunk,
-                          const std::string& labels = "ids") {
+                          const std::string& labels = "ids", double softcap = 0) {
   std::vector<Shape> inputs{{8, 5}, {7, 5}};
   if (bias) inputs.push_back({7});
   return {"cross_entropy", name, inputs,
@@ -107,6 +116,7 @@ OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, 
                                               .vocab_end = 7,
                                               .smoothing = smoothing,
                                               .scale = bias ? 0.7 : 1.0,
+                                              .softcap = softcap,
                                               .chunk_rows = chunk});
           }};
 }
@@ -230,6 +240,24 @@ const std::vector<OpCase>& op_cases() {
        [](graph::Recorder& r, const auto& in) {
          return ops::norm(r, in[0], {1e-6, true}, in[1]);
        }},
+      {"norm",
+       "rmsnorm_plus_one",
+       {{8, 5}, {5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::norm(r, in[0], {1e-6, true, true}, in[1]);
+       }},
+      {"norm",
+       "layernorm_plus_one",
+       {{8, 5}, {5}, {5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::norm(r, in[0], {1e-5, false, true}, in[1], in[2]);
+       }},
+      {"head_norm",
+       "plus_one",
+       {{8, 18}, {6}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::head_norm(r, in[0], {{1e-6, true, true}, 3, {3, 1}}, in[1]);
+       }},
       {"head_norm",
        "two_groups_and_a_rest",
        {{8, 18}, {6}},
@@ -344,6 +372,12 @@ const std::vector<OpCase>& op_cases() {
       attention_case("window", {.visible = {1, 0}}),
       attention_case("window_both_ways", {.visible = {1, 1}, .position = Position::relative}),
       attention_case("grouped", {.heads = 4}),
+      attention_case("capped", {.heads = 4, .softcap = 0.7}),
+      attention_case("capped_window_dropout",
+                     {.visible = {1, 0}, .dropout = 0.3, .padding = true, .softcap = 0.7}),
+      attention_case("capped_alibi", {.position = Position::alibi, .softcap = 0.7}),
+      attention_case("capped_relative",
+                     {.visible = {}, .position = Position::relative, .keys = 7, .softcap = 0.7}),
       attention_case("multi_query_dropout", {.heads = 3, .kv = 1, .dropout = 0.3}),
       attention_case("alibi", {.position = Position::alibi}),
       attention_case("alibi_both_ways",
@@ -402,6 +436,12 @@ const std::vector<OpCase>& op_cases() {
       cross_entropy_case("few_labels", true, 0.1, 4, "few"),
       cross_entropy_case("few_labels_in_one_chunk", false, 0, 0, "few"),
       cross_entropy_case("few_labels_in_chunks", true, 0.1, 2, "few"),
+      cross_entropy_case("capped", false, 0, 0, "ids", 0.9),
+      cross_entropy_case("capped_everything", true, 0.1, 3, "few", 0.9),
+      {"softcap",
+       "in_the_middle",
+       {{8, 5}},
+       [](graph::Recorder& r, const auto& in) { return ops::softcap(r, in[0], 0.8); }},
       {"copy_to_tp_region",
        "one_rank",
        {{8, 5}},

@@ -81,6 +81,12 @@ inline void set_dropout(reference::Attention& r) {
   r.sequence_offset = 3, r.head_offset = 4, r.heads_total = 12;
 }
 
+// In the middle of the scores.
+inline reference::Attention capped(reference::Attention r) {
+  r.softcap = 0.8;
+  return r;
+}
+
 inline std::string describe(const reference::Attention& r) {
   return (testing::Message() << "B " << r.batch << " H " << r.heads << "/" << r.kv_heads << " T "
                              << r.queries << " from " << r.query_offset << " S " << r.keys
@@ -88,7 +94,8 @@ inline std::string describe(const reference::Attention& r) {
                              << r.by_position.left << " to " << r.by_position.right
                              << (r.k_segments.empty() ? "" : " keys' segments")
                              << (r.q_segments.empty() ? "" : " queries' segments")
-                             << (r.bias.empty() ? "" : " bias") << (r.p > 0 ? " dropout" : ""))
+                             << (r.bias.empty() ? "" : " bias") << (r.p > 0 ? " dropout" : "")
+                             << (r.softcap > 0 ? " capped" : ""))
       .GetString();
 }
 
@@ -156,6 +163,7 @@ kernels::AttentionArgs<T> attention_args(const Data<T>& d) {
           .kv_stride = d.kv_stride,
           .out_stride = d.out_stride,
           .scale = static_cast<Accum<T>>(r.scale),
+          .softcap = static_cast<Accum<T>>(r.softcap),
           .visible = r.by_position,
           .dropout = {r.p, r.key},
           .sequence_offset = r.sequence_offset,

@@ -28,7 +28,7 @@ AttentionResult plain_attention(const reference::Attention& r, const Values& q, 
     double sum = 0, delta = 0;
     for (std::int64_t s = 0; s < r.keys; ++s) {
       if (!r.visible(b, t, s)) continue;
-      weight[s] = std::exp(round(round(product(q, at, k, kv(s)) * r.scale) +
+      weight[s] = std::exp(round(round(r.capped(round(product(q, at, k, kv(s)) * r.scale))) +
                                  (r.bias.empty() ? 0 : r.bias[bias(s)])));
       sum += weight[s];
     }
@@ -46,7 +46,10 @@ AttentionResult plain_attention(const reference::Attention& r, const Values& q, 
     for (std::int64_t s = 0; s < r.keys; ++s) {
       if (!r.visible(b, t, s)) continue;
       const double score = round(weight[s] * (gradient[s] - delta)),
-                   scaled = round(score * r.scale);
+                   share = r.softcap > 0
+                               ? std::tanh(round(product(q, at, k, kv(s)) * r.scale) / r.softcap)
+                               : 0,
+                   scaled = round(score * (1 - share * share) * r.scale);
       if (!r.bias.empty()) x.dbias[bias(s)] += score;
       for (std::int64_t d = 0; d < r.size; ++d) {
         x.dq[at + d] += scaled * k[kv(s) + d];

@@ -88,7 +88,9 @@ struct Attention {
   std::int64_t sequence_offset, head_offset, heads_total;
   std::int64_t query_offset = 0, queries_total = 0;  // 0: queries
   std::int64_t key_offset = 0, keys_total = 0;       // 0: keys
+  double softcap = 0;
 
+  double capped(double x) const { return softcap > 0 ? softcap * std::tanh(x / softcap) : x; }
   std::int64_t all_queries() const { return queries_total ? queries_total : queries; }
   std::int64_t all_keys() const { return keys_total ? keys_total : keys; }
   bool visible(std::int64_t b, std::int64_t t, std::int64_t s) const {
@@ -128,6 +130,7 @@ struct Attention {
     for (std::int64_t s = 0; s < keys; ++s) {
       if (!visible(b, t, s)) continue;
       for (std::int64_t d = 0; d < size; ++d) score[s] += scale * q[at + d] * k[kv(s, d)];
+      score[s] = capped(score[s]);
       if (!bias.empty()) score[s] += bias[h * (queries + keys - 1) + s - t + queries - 1];
       sum += std::exp(score[s]);
     }

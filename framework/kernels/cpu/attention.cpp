@@ -23,6 +23,7 @@ void tile_forward(const AttentionTile<T>& tile) {
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     T* row = scores + r * stride;
     const auto [visible, added] = tile.row(r);
+    if (a.softcap > 0) cap_products(row, visible, T{1}, a.softcap);
     const RowSum<T> s = exponentials(row, visible, tile.width, Score<T, Added>{added});
     tile.lse(r) = visible ? s.max + std::log(s.sum) : -std::numeric_limits<T>::infinity();
     inverse[r] = visible ? T{1} / s.sum : T{0};

@@ -14,6 +14,7 @@ class GroupBackward {
     weights_ = scratch<T, struct Weights>(kTileQueries * stride_);
     gradients_ = scratch<T, struct Gradients>(kTileQueries * stride_);
     factors_ = scratch<T, struct Factors>(a_.keys + kFactorSlack);
+    if (a_.softcap > 0) slopes_ = scratch<T, struct Slopes>(a_.keys);
   }
 
   void run() {
@@ -71,11 +72,12 @@ class GroupBackward {
                     g_.dk + tile.kv_offset(), a_.kv_stride, a_.scale);
   }
 
-  // From products to dropped weights, from gradients of those to gradients of the scores.
+  // From products to dropped weights, from gradients of those to gradients of the scaled products.
   template <bool Added>
   void softmax_row(const AttentionTile<T>& tile, std::int64_t r) {
     T *w = weights_ + r * stride_, *d = gradients_ + r * stride_;
     const auto [visible, added] = tile.row(r);
+    if (slopes_) cap_products(w, visible, T{1}, a_.softcap, slopes_);
     const Score<T, Added> score{added};
     const T lse = tile.lse(r), delta = out_dot_gradient(tile, r);
     // At most 1, although lse is rounded and scores may be large.
@@ -102,6 +104,7 @@ class GroupBackward {
     if (g_.dbias)
       add_bias_gradient(g_.dbias + b_ * a_.heads * (a_.queries + a_.keys - 1) + tile.bias_offset(r),
                         d, visible);
+    if (slopes_) multiply(d, slopes_, visible);
   }
 
   static void add_bias_gradient(T* to, const T* d, std::int64_t n) {
@@ -122,7 +125,7 @@ class GroupBackward {
   const AttentionArgs<T>& a_;
   std::int64_t b_, group_, real_, stride_;
   Span<std::int64_t> assigned_;  // keys whose dk and dv are
-  T *weights_, *gradients_, *factors_;
+  T *weights_, *gradients_, *factors_, *slopes_ = nullptr;
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ struct GroupTiles {
   AttentionArgs<float> options;
   std::int64_t real, size, tiles, stride, width;
   const bf16 *q, *k, *v;
-  float *scores, *factors, *rows;
+  float *scores, *factors, *rows, *slopes;
   bf16* halves;
 
   explicit GroupTiles(const Group<bf16>& g)
@@ -50,6 +50,7 @@ struct GroupTiles {
         scores(scratch<float, struct Scores>(kTileQueries * stride)),
         factors(scratch<float, struct Factors>(g.a.keys + kFactorSlack)),
         rows(scratch<float, struct Rows>(kTileQueries * width)),
+        slopes(g.a.softcap > 0 ? scratch<float, struct Slopes>(g.a.keys) : nullptr),
         halves(scratch<bf16, struct Halves>(kTileQueries * stride)) {}
 
   AttentionTile<float> tile(std::int64_t head, std::int64_t number) const {
@@ -67,13 +68,16 @@ struct GroupTiles {
   ProductRow row(const AttentionTile<float>& tile, std::int64_t r) const {
     const auto [visible, added] = tile.row(r);
     const Dropout& dropout = a.dropout;
-    return {scores + r * stride,
+    float* const products = scores + r * stride;
+    if (slopes) cap_products(products, visible, a.scale, a.softcap, slopes);
+    return {products,
             visible,
             round_up(tile.width, kWords),
-            a.scale,
+            slopes ? 1 : a.scale,
             added,
             dropout.p > 0 ? dropout_factors(dropout, tile.dropout_element(r), visible, factors)
-                          : nullptr};
+                          : nullptr,
+            slopes};
   }
   // (rows, size) = the tile's `halves` times its keys or values; `columns` are those of all.
   void over_keys(const AttentionTile<float>& tile, const TermPairs& columns) const {

@@ -34,6 +34,7 @@ struct Group {
             .head_size = a.head_size,
             .lse = a.lse + (b * a.heads + first_head) * a.queries,
             .scale = a.scale,
+            .softcap = a.softcap,
             .visible = a.visible,
             .k_segments = a.k_segments ? a.k_segments + b * a.all_keys() : nullptr,
             .q_segments = a.q_segments ? a.q_segments + b * a.all_queries() : nullptr,

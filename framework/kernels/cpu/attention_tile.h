@@ -6,7 +6,7 @@
 #include "kernels/attention.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/philox_simd.h"
-#include "kernels/cpu/simd_math.h"
+#include "kernels/cpu/simd_softcap.h"
 #include "kernels/gemm.h"
 
 namespace tfm::kernels {
@@ -152,6 +152,20 @@ RowSum<T> exponentials(T* row, std::int64_t visible, std::int64_t width,
   });
   std::fill(row + visible, row + width, T{0});
   return {max, sum_of<T>(sum)};
+}
+
+// Scores before the bias in place of the products of a row, and in `slopes`, unless it is null,
+// what their gradients are to be multiplied by.
+template <class T>
+void cap_products(T* row, std::int64_t n, T scale, T cap, T* slopes = nullptr) {
+  const T inverse = scale / cap;
+  with_flag(slopes, [&](auto keep) {
+    each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE {
+      const Vec<T> t = softcap_tanh(load(row + i, m) * inverse);
+      store(row + i, t * cap, m);
+      if constexpr (keep()) store(slopes + i, T{1} - t * t, m);
+    });
+  });
 }
 
 template <class T>

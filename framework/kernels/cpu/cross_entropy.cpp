@@ -80,17 +80,27 @@ void gradient_of_row(const CrossEntropyArgs<T>& a, std::int64_t r, const Accum<T
                                              : factor * a.smoothing / static_cast<W>(a.vocab_size);
   const W max = a.max[r], scale = factor / a.sums[r];
   const std::int64_t label = label_column(a, r);
-  const W hit = label < 0 ? W{0}
-                          : (exp(splat(W{x[label]} - max)) * scale - uniform)[0] -
-                                factor * (W{1} - a.smoothing);
+  W hit = label < 0 ? W{0}
+                    : (exp(splat(W{x[label]} - max)) * scale - uniform)[0] -
+                          factor * (W{1} - a.smoothing);
+  const bool capped = a.softcap > W{0};
+  const W inverse = capped ? 1 / a.softcap : W{0};
+  if (capped && label >= 0) hit *= 1 - W{x[label]} * inverse * (W{x[label]} * inverse);
   with_flag(kept, [&](auto is_kept) {
-    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-      Vec<T> e;
-      if constexpr (is_kept())
-        e = load(kept + i, m);
-      else
-        e = exp(load(x + i, m) - max);
-      store(x + i, e * scale - uniform, m);
+    with_flag(capped, [&](auto is_capped) {
+      each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+        Vec<T> e;
+        if constexpr (is_kept())
+          e = load(kept + i, m);
+        else
+          e = exp(load(x + i, m) - max);
+        Vec<T> d = e * scale - uniform;
+        if constexpr (is_capped()) {
+          const Vec<T> t = load(x + i, m) * inverse;
+          d *= W{1} - t * t;
+        }
+        store(x + i, d, m);
+      });
     });
   });
   if (a.padded_cols > a.cols) std::fill(x + a.cols, x + a.padded_cols, T{0});

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_half.h"
+#include "kernels/cpu/simd_softcap.h"
 
 namespace tfm::kernels {
 
@@ -89,12 +90,39 @@ void add_bias(cpu::Stream& stream, const AddBiasArgs<T>& a) {
   });
 }
 
+template <class T>
+void softcap(cpu::Stream& stream, const SoftcapArgs<T>& a) {
+  const Accum<T> inverse = 1 / a.cap;
+  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
+    const T* x = a.x + r * a.stride;
+    T* y = a.y + r * a.stride;
+    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+      store(y + i, softcap_tanh(load(x + i, m) * inverse) * a.cap, m);
+    });
+  });
+}
+
+template <class T>
+void softcap_backward(cpu::Stream& stream, const SoftcapBackwardArgs<T>& a) {
+  const Accum<T> inverse = 1 / a.cap;
+  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
+    T* dx = a.dx + begin;
+    each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
+      const Vec<T> t = load(a.y + begin + i, m) * inverse,
+                   d = load(a.dy + begin + i, m) * (Accum<T>{1} - t * t);
+      store(dx + i, a.accumulate ? load(dx + i, m) + d : d, m);
+    });
+  });
+}
+
 #define TFM_INSTANTIATE(T)                                         \
   template void copy(cpu::Stream&, const CopyArgs<T>&);            \
   template void copy_rows(cpu::Stream&, const CopyRowsArgs<T>&);   \
   template void fill(cpu::Stream&, const FillArgs<T>&);            \
   template void column_sum(cpu::Stream&, const ColumnSumArgs<T>&); \
-  template void add_bias(cpu::Stream&, const AddBiasArgs<T>&);
+  template void add_bias(cpu::Stream&, const AddBiasArgs<T>&);     \
+  template void softcap(cpu::Stream&, const SoftcapArgs<T>&);      \
+  template void softcap_backward(cpu::Stream&, const SoftcapBackwardArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
 template void convert_rows(cpu::Stream&, const ConvertRowsArgs<float, float>&);
 template void convert_rows(cpu::Stream&, const ConvertRowsArgs<double, double>&);

@@ -23,6 +23,11 @@ Accum<T> row_square_mean(const T* x, Accum<T> mean, std::int64_t cols) {  // of 
   return sum_of<T>(sum) / static_cast<Accum<T>>(cols);
 }
 
+template <class Args, class Lanes>
+TFM_INLINE inline auto gain_at(const Args& a, std::int64_t i, Lanes m) {
+  return load(a.gain + i, m) + a.gain_offset;
+}
+
 // Adds one row to the partial sums of gain and shift and yields the means of h and h * n, where h =
 // gain * dy, n = (x - mean) * rstd.
 template <class T>
@@ -35,7 +40,7 @@ RowMeans<T> backward_sums(const NormBackwardArgs<T>& a, const T* x, const T* dy,
   Vec<T> sum_h{}, sum_hn{};
   each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
     const Vec<T> g = load_ahead(dy + i, m, a.cols),
-                 n = (load_ahead(x + i, m, a.cols) - mean) * rstd, h = g * load(a.gain + i, m);
+                 n = (load_ahead(x + i, m, a.cols) - mean) * rstd, h = g * gain_at(a, i, m);
     sum_h += h;
     sum_hn += h * n;
     store(dgain + i, load(dgain + i, m) + g * n, m);
@@ -49,7 +54,7 @@ template <class T>
 void backward_row(const NormBackwardArgs<T>& a, const T* x, const T* dy, Accum<T> mean,
                   Accum<T> rstd, RowMeans<T> s, T* dx) {
   each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-    const Vec<T> n = (load(x + i, m) - mean) * rstd, h = load(dy + i, m) * load(a.gain + i, m);
+    const Vec<T> n = (load(x + i, m) - mean) * rstd, h = load(dy + i, m) * gain_at(a, i, m);
     const Vec<T> d = (h - s.h - n * s.hn) * rstd;
     store(dx + i, a.accumulate_dx ? load(dx + i, m) + d : d, m);
   });
@@ -80,12 +85,11 @@ void norm(cpu::Stream& stream, const NormArgs<T>& a) {
     if (a.rstd) a.rstd[r] = rstd;
     if (a.shift)
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-        store(y + i, (load(x + i, m) - mean) * rstd * load(a.gain + i, m) + load(a.shift + i, m),
-              m);
+        store(y + i, (load(x + i, m) - mean) * rstd * gain_at(a, i, m) + load(a.shift + i, m), m);
       });
     else
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-        store(y + i, (load(x + i, m) - mean) * rstd * load(a.gain + i, m), m);
+        store(y + i, (load(x + i, m) - mean) * rstd * gain_at(a, i, m), m);
       });
   });
 }

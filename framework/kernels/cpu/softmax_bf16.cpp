@@ -124,11 +124,12 @@ TFM_DOT_TARGET void softmax_gradient_row(const ProductRow& row, float lse, const
   const __m512 mean = _mm512_set1_ps(delta ? *delta : sum_of(sum));
   each_vector(row.visible, [&](std::int64_t i, __mmask16 lanes) TFM_DOT_TARGET {
     __m512 p = _mm512_maskz_loadu_ps(lanes, row.products + i);
-    const __m512 g = p * (_mm512_maskz_loadu_ps(lanes, gradients + i) - mean);
-    store_rounded(score_gradients + i, g);
+    __m512 g = p * (_mm512_maskz_loadu_ps(lanes, gradients + i) - mean);
     if (bias_gradients)
       _mm512_mask_storeu_ps(bias_gradients + i, lanes,
                             _mm512_maskz_loadu_ps(lanes, bias_gradients + i) + g);
+    if (row.slopes) g *= _mm512_maskz_loadu_ps(lanes, row.slopes + i);
+    store_rounded(score_gradients + i, g);
     if (row.factors) p *= _mm512_maskz_loadu_ps(lanes, row.factors + i);
     store_rounded(weights + i, p);
   });

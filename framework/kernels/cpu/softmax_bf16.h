@@ -13,7 +13,8 @@ struct ProductRow {
   float* products;
   std::int64_t visible, width;
   float scale;
-  const float *added, *factors;  // added to scores; dropout factors of weights; null: none
+  const float *added, *factors;   // added to scores; dropout factors of weights; null: none
+  const float* slopes = nullptr;  // factors of the gradients of scores; null: none
 };
 
 // Writes exp(score - max) * factor to `to`. Returns the sum of exp(score - max); `lse` is the

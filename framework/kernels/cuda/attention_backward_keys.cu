@@ -119,13 +119,14 @@ __device__ void to_gradients(float (&score)[N][4], float (&gradient)[N][4], cons
   });
 }
 
-template <class T, int D, bool Added, bool Warpgroup>
+template <class T, int D, Scores Kind, bool Warpgroup>
 __global__ void __launch_bounds__(kThreads<D>, D <= 32    ? 3
                                                : D <= 128 ? 2
                                                           : 1)
     backward_keys(const __grid_constant__ AttentionBackwardArgs<T> g,
                   const __grid_constant__ BackwardScratch<T> scratch) {
   constexpr int N = kQueries<D>, kTile = N * D, kWindow = kRows + N, kColumns = D / kParts<D>;
+  constexpr bool Added = Kind != Scores::plain;
   const Shared<T, D> shared;
   const AttentionArgs<T>& a = g.forward;
   const LaneOf at;
@@ -167,12 +168,15 @@ __global__ void __launch_bounds__(kThreads<D>, D <= 32    ? 3
     multiply_rows<T, D, N, Warpgroup>(gradient, values, dout, lane);
     const Beside beside{shared.bias + stage * kWindow, first - tile.first - (N - 1),
                         shared.segments + stage * N};
+    SoftCap<Kind, N / 8> cap;
+    const float scale = cap.apply(score, a);
     to_scores<true, Added>(
-        score, a.scale * kLog2E, mask, row, tile.first + 2 * at.t,
+        score, scale, mask, row, tile.first + 2 * at.t,
         mask.cuts({tile.first, tile.first + N}, {first + warp_row, first + warp_row + 16}), segment,
         beside, a.bias != nullptr);
     to_gradients<Added>(score, gradient, tile.head, shared.base + stage * N,
                         shared.delta + stage * N, row, tile.first + 2 * at.t);
+    cap.backward(gradient);
     multiply_columns<T, D, N, kColumns, Warpgroup>(dv, score, dout + columns * N, lane);
     multiply_columns<T, D, N, kColumns, Warpgroup>(dk, gradient, q + columns * N, lane);
     cuda::block_barrier();  // nobody needs this tile any more
@@ -191,10 +195,10 @@ void launch(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
   const AttentionArgs<T>& a = g.forward;
   const dim3 grid(static_cast<unsigned>(ceil_div(a.keys, kRows)), static_cast<unsigned>(a.kv_heads),
                   static_cast<unsigned>(a.batch));
-  with_flag(has_added(a), [&]<bool Added>() {
+  with_scores(a, [&]<Scores Kind>() {
     with_warpgroup<D>(stream, [&]<bool Warpgroup>() {
-      cuda::launch(stream, backward_keys<T, D, Added, Warpgroup>, grid, kThreads<D>,
-                   Shared<T, D>::bytes(Added), g, scratch);
+      cuda::launch(stream, backward_keys<T, D, Kind, Warpgroup>, grid, kThreads<D>,
+                   Shared<T, D>::bytes(Kind != Scores::plain), g, scratch);
     });
   });
 }

@@ -49,12 +49,13 @@ __device__ void to_gradients(const float (&score)[N][4], float (&gradient)[N][4]
   });
 }
 
-template <class T, int D, bool Added, bool Warpgroup>
+template <class T, int D, Scores Kind, bool Warpgroup>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_queries(const __grid_constant__ AttentionBackwardArgs<T> g,
                      const __grid_constant__ BackwardScratch<T> scratch) {
   constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N,
                 kGradients = Shared<T, D>::kGradients;
+  constexpr bool Added = Kind != Scores::plain;
   const Shared<T, D> shared;
   const AttentionArgs<T>& a = g.forward;
   const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y);
@@ -108,17 +109,22 @@ __global__ void __launch_bounds__(kThreads, 2)
     multiply_rows<T, D, N, Warpgroup>(gradient, douts, shared.v + stage * kTile, lane);
     const Beside beside{shared.bias + stage * kWindow, key - first - (kRows - 1),
                         shared.segments + stage * N};
-    to_scores<false, Added>(score, a.scale * kLog2E, mask, row, key + 2 * at.t,
+    SoftCap<Kind, N / 8> cap;
+    const float scale = cap.apply(score, a);
+    to_scores<false, Added>(score, scale, mask, row, key + 2 * at.t,
                             mask.cuts({first + warp_row, first + warp_row + 16}, {key, key + N}),
                             segment, beside, a.bias != nullptr);
     to_gradients<Added>(score, gradient, head, base, delta, row, key + 2 * at.t);
-    multiply_columns<T, D, N, D, Warpgroup>(dq, gradient, k, lane);
-    if constexpr (Added) {
-      if (diagonals) {
+    if constexpr (Added)
+      if (diagonals)
         each_element<N / 8>([&](int n, int e) {
           shared.gradients[(warp_row + at.g + e / 2 * 8) * kGradients + n * 8 + 2 * at.t + e % 2] =
               gradient[n][e];
         });
+    cap.backward(gradient);
+    multiply_columns<T, D, N, D, Warpgroup>(dq, gradient, k, lane);
+    if constexpr (Added) {
+      if (diagonals) {
         cuda::block_barrier();  // all rows of the gradients are there
         add_diagonals<kRows, N>(shared.gradients, kGradients, shared.carry, diagonals + tiles.begin,
                                 j, threadIdx.x, kThreads);
@@ -141,12 +147,13 @@ void launch(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
   const AttentionArgs<T>& a = g.forward;
   const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, kRows)), static_cast<unsigned>(a.heads),
                   static_cast<unsigned>(a.batch));
-  with_flag(has_added(a) || g.dbias, [&]<bool Added>() {
+  const auto with = [&]<Scores Kind>() {
     with_warpgroup<D>(stream, [&]<bool Warpgroup>() {
-      cuda::launch(stream, backward_queries<T, D, Added, Warpgroup>, grid, kThreads,
-                   Shared<T, D>::bytes(Added, g.dbias), g, scratch);
+      cuda::launch(stream, backward_queries<T, D, Kind, Warpgroup>, grid, kThreads,
+                   Shared<T, D>::bytes(Kind != Scores::plain, g.dbias), g, scratch);
     });
-  });
+  };
+  with_scores(a, with, g.dbias != nullptr);
 }
 
 }  // namespace

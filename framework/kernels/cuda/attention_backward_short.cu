@@ -78,9 +78,10 @@ __device__ void multiply_transposed(float (&c)[D / 8][4], const T* square, int c
   }
 }
 
-template <class T, int D, int Rows, bool Added>
+template <class T, int D, int Rows, Scores Kind>
 __global__ void __launch_bounds__(kThreads<Rows>, D <= 64 && Rows < kTensorRows ? 6 : 1)
     backward_short(const __grid_constant__ AttentionBackwardArgs<T> g, const std::int32_t* real) {
+  constexpr bool Added = Kind != Scores::plain;
   const Shared<T, D, Rows> shared;
   const AttentionArgs<T>& a = g.forward;
   const LaneOf at;
@@ -118,10 +119,13 @@ __global__ void __launch_bounds__(kThreads<Rows>, D <= 64 && Rows < kTensorRows 
       float score[Rows / 8][4] = {}, gradient[Rows / 8][4] = {};
       multiply_rows<T, D, Rows, false>(score, queries, shared.k, lane);
       multiply_rows<T, D, Rows, false>(gradient, douts, shared.v, lane);
-      to_scores<false, Added>(score, a.scale * kLog2E, mask, row, 2 * at.t,
+      SoftCap<Kind, Rows / 8> cap;
+      const float scale = cap.apply(score, a);
+      to_scores<false, Added>(score, scale, mask, row, 2 * at.t,
                               mask.cuts({warp_row, warp_row + 16}, {0, Rows}), segment,
                               Beside{nullptr, 0, shared.segments}, false);
       to_gradients<Added>(score, gradient, head, base, row, 2 * at.t);
+      cap.backward(gradient);
       put_rows<T, Rows>(shared.weights, score, warp_row);
       put_rows<T, Rows>(shared.gradients, gradient, warp_row);
       multiply_columns<T, D, Rows, D, false>(dq, gradient, shared.k, lane);
@@ -145,9 +149,9 @@ template <class T, int D, int Rows>
 void launch(cuda::Stream& stream, const AttentionBackwardArgs<T>& g, const std::int32_t* real) {
   const AttentionArgs<T>& a = g.forward;
   const dim3 grid(1, static_cast<unsigned>(a.kv_heads), static_cast<unsigned>(a.batch));
-  with_flag(has_added(a), [&]<bool Added>() {
-    cuda::launch(stream, backward_short<T, D, Rows, Added>, grid, kThreads<Rows>,
-                 Shared<T, D, Rows>::bytes(Added), g, real);
+  with_scores(a, [&]<Scores Kind>() {
+    cuda::launch(stream, backward_short<T, D, Rows, Kind>, grid, kThreads<Rows>,
+                 Shared<T, D, Rows>::bytes(Kind != Scores::plain), g, real);
   });
 }
 

@@ -16,11 +16,11 @@ void own_attention(cuda::Stream&, const AttentionBackwardArgs<T>&);
 // Whether cuDNN computes exactly what the arguments say and a plan is worth building
 // (AttentionExtents::of_library, and what their addresses and strides allow). Not supported are
 // dropout, since masks are tfm's own, and as a tensor they would cost 4 bytes of traffic for each
-// score, three times the time of its products on an H200; a bias; segments other than right
-// padding, or together with a mask by positions; such masks other than the causal one whose queries
-// are the last ones and all see a key; caches, whose number of keys changes with each call; fewer
-// than 64 queries or keys; heads of more than 256 elements; and operands that are not aligned to 16
-// bytes in start, stride and head size.
+// score, three times the time of its products on an H200; a bias; a soft cap; segments other than
+// right padding, or together with a mask by positions; such masks other than the causal one whose
+// queries are the last ones and all see a key; caches, whose number of keys changes with each call;
+// fewer than 64 queries or keys; heads of more than 256 elements; and operands that are not aligned
+// to 16 bytes in start, stride and head size.
 template <class Args>
 bool cudnn_computes(const Args&);
 

@@ -66,10 +66,11 @@ __device__ void drop(float (&weight)[N][4], const Head<T>& head, int row, int co
       [&](int n, int e) { weight[n][e] = kept >> (4 * n + e) & 1 ? weight[n][e] : 0.0f; });
 }
 
-template <class T, int D, int Rows, bool Added, bool Warpgroup>
+template <class T, int D, int Rows, Scores Kind, bool Warpgroup>
 __global__ void __launch_bounds__(kThreads<Rows>, (D <= 64 ? 3 : 2) * kTensorRows / Rows)
     forward(const __grid_constant__ AttentionArgs<T> a, const std::int32_t* real) {
   constexpr int N = kKeys<D, Rows>, kTile = N * D, kWindow = Rows + N;
+  constexpr bool Added = Kind != Scores::plain;
   const Shared<T, D, Rows> shared;
   const Head<T> head(a, real, blockIdx.z, blockIdx.y);
   const Mask& mask = head.mask;
@@ -82,7 +83,6 @@ __global__ void __launch_bounds__(kThreads<Rows>, (D <= 64 ? 3 : 2) * kTensorRow
   Softmax softmax;
   const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0,
                                    Added ? head.q_segment(row + 8) : 0};
-  const float scale = a.scale * kLog2E;
   Loader<T, D, N, kThreads<Rows>> keys(a.k + head.kv_at(), a.kv_stride, tiles.begin, tiles.end,
                                        size),
       values(a.v + head.kv_at(), a.kv_stride, tiles.begin, tiles.end, size);
@@ -116,6 +116,7 @@ __global__ void __launch_bounds__(kThreads<Rows>, (D <= 64 ? 3 : 2) * kTensorRow
     multiply_rows<T, D, N, Warpgroup>(score, queries, shared.k + j % 2 * kTile, lane);
     const Beside beside{shared.bias + j % 2 * kWindow, key - first - (Rows - 1),
                         shared.segments + j % 2 * N};
+    const float scale = SoftCap<Kind, N / 8>().apply(score, a);
     to_scores<false, Added>(score, scale, mask, row, key + 2 * at.t,
                             mask.cuts({first + warp_row, first + warp_row + 16}, {key, key + N}),
                             segment, beside, a.bias != nullptr);
@@ -147,9 +148,9 @@ void launch(cuda::Stream& stream, const AttentionArgs<T>& a, const std::int32_t*
   const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, Rows)), static_cast<unsigned>(a.heads),
                   static_cast<unsigned>(a.batch));
   const auto with = [&]<bool Warpgroup>() {
-    with_flag(has_added(a), [&]<bool Added>() {
-      cuda::launch(stream, forward<T, D, Rows, Added, Warpgroup>, grid, kThreads<Rows>,
-                   Shared<T, D, Rows>::bytes(Added), a, real);
+    with_scores(a, [&]<Scores Kind>() {
+      cuda::launch(stream, forward<T, D, Rows, Kind, Warpgroup>, grid, kThreads<Rows>,
+                   Shared<T, D, Rows>::bytes(Kind != Scores::plain), a, real);
     });
   };
   if constexpr (Rows == kTensorRows)

@@ -153,9 +153,16 @@ void with_head_size(std::int64_t size, F&& f) {
   f.template operator()<256>();
 }
 
-template <class T>
-bool has_added(const AttentionArgs<T>& a) {
-  return a.bias || a.k_segments || a.dropout.p > 0;
+// What there is between products and weights: nothing; a bias, segments or dropout; also a soft
+// cap.
+enum class Scores : std::uint8_t { plain, added, capped };
+// Calls f.operator()<scores>(). biased: in backward, its gradient is wanted.
+template <class T, class F>
+void with_scores(const AttentionArgs<T>& a, F&& f, bool biased = false) {
+  if (a.softcap > 0) return f.template operator()<Scores::capped>();
+  if (a.bias || a.k_segments || a.dropout.p > 0 || biased)
+    return f.template operator()<Scores::added>();
+  f.template operator()<Scores::plain>();
 }
 
 }  // namespace tfm::kernels::gpu

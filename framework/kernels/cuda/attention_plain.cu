@@ -54,12 +54,20 @@ __device__ void store_row(T* to, const Accum<T> (&sum)[kSlots], Accum<T> factor,
       to[slot * 32 + lane] = cuda::narrow<T>(sum[slot] * factor);
 }
 
+// tanh of a scaled product's share of the cap; 0: there is none.
+template <class T>
+__device__ Accum<T> share_of_cap(const AttentionArgs<T>& a, Accum<T> product) {
+  return a.softcap > 0 ? std::tanh(product * a.scale / a.softcap) : Accum<T>{0};
+}
 // The score of one pair from its product; -inf where hidden.
 template <class T>
 __device__ Accum<T> score_of(const Head<T>& head, int t, int s, Accum<T> product) {
   if (!head.mask.sees(t, s) || !head.mask.same(head.q_segment(t), head.k_segment(s)))
     return -infinity<Accum<T>>();
-  return product * head.a.scale + (head.a.bias ? head.bias()[s - t] : Accum<T>{0});
+  const AttentionArgs<T>& a = head.a;
+  const Accum<T> bias = a.bias ? head.bias()[s - t] : Accum<T>{0};
+  if (a.softcap > 0) return a.softcap * share_of_cap(a, product) + bias;
+  return product * a.scale + bias;
 }
 // 0, or what a kept weight is multiplied with.
 template <class T>
@@ -138,8 +146,8 @@ struct Side {
         second_stride(OfKeys ? g.forward.kv_stride : g.forward.out_stride) {}
 };
 
-// The tiles that a block shares: rows' and columns' matrices, dropped weights, gradients of scores
-// and the carry of diagonals.
+// The tiles that a block shares: rows' and columns' matrices, dropped weights or gradients of
+// scores, gradients of scaled products, and the carry of diagonals.
 template <class W>
 struct Shared {
   static constexpr int kPitch = kColumns + 1, kTileRows = kPlainRows<W>;
@@ -157,7 +165,8 @@ struct Shared {
   }
 };
 
-// One tile of weights and gradients of scores: this warp's rows.
+// One tile of gradients of scaled products and of weights or, where rows are queries, of gradients
+// of scores, which a bias has: this warp's rows.
 template <class T, bool KeysAreRows>
 __device__ void tile_gradients(const Shared<Accum<T>>& shared, const Head<T>& head,
                                const Accum<T>* delta, int row0, int column0, int own) {
@@ -166,9 +175,9 @@ __device__ void tile_gradients(const Shared<Accum<T>>& shared, const Head<T>& he
   TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) {
     const int row = row0 + own + r, t = KeysAreRows ? column0 + lane : row,
               s = KeysAreRows ? row : column0 + lane, at = (own + r) * shared.kPitch + lane;
-    const W score = score_of(head, t, s,
-                             product(shared.row_first + (own + r) * shared.size,
-                                     shared.first + lane * shared.pitch, shared.size));
+    const W own_product = product(shared.row_first + (own + r) * shared.size,
+                                  shared.first + lane * shared.pitch, shared.size),
+            score = score_of(head, t, s, own_product), share = share_of_cap(head.a, own_product);
     W weight = 0, factor = 0, gradient = 0;
     if (score > -infinity<W>()) {
       weight = std::exp(score - head.a.lse[head.lse_at() + t]);
@@ -177,8 +186,8 @@ __device__ void tile_gradients(const Shared<Accum<T>>& shared, const Head<T>& he
                                   shared.second + lane * shared.pitch, shared.size);
       gradient = weight * (of_weight * factor - delta[head.lse_at() + t]);
     }
-    if (KeysAreRows) shared.weights[at] = weight * factor;
-    shared.gradients[at] = gradient;
+    shared.weights[at] = KeysAreRows ? weight * factor : gradient;
+    shared.gradients[at] = gradient * (1 - share * share);
   }
 }
 
@@ -259,7 +268,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         dq[r], shared.gradients + (own + r) * shared.kPitch, shared.first, shared.pitch, size);
     if (diagonals) {
       cuda::block_barrier();  // all gradients are there
-      add_diagonals<kRows<T>, kColumns>(shared.gradients, shared.kPitch, shared.carry,
+      add_diagonals<kRows<T>, kColumns>(shared.weights, shared.kPitch, shared.carry,
                                         diagonals + tiles.begin, j, threadIdx.x, kThreads);
     }
   }

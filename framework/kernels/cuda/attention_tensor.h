@@ -124,6 +124,35 @@ struct Beside {
   const std::int32_t* segments;  // of the columns
 };
 
+// The soft cap of a tile's scores, if there is one, and its slope.
+template <Scores Kind, int N>
+class SoftCap {
+ public:
+  // Returns what the elements, which change where there is a cap, are to be multiplied by to be
+  // scores.
+  template <class T>
+  __device__ float apply(float (&c)[N][4], const AttentionArgs<T>& a) {
+    if constexpr (Kind != Scores::capped) return a.scale * kLog2E;
+    const float inner = 2 * kLog2E * a.scale / a.softcap;
+    each_element<N>([&](int n, int e) {
+      const float t =
+          1 - 2 * cuda::reciprocal_approximate(1 + cuda::exp2_approximate(inner * c[n][e]));
+      slope_[n % kHeld][e] = 1 - t * t;
+      c[n][e] = a.softcap * t;
+    });
+    return kLog2E;
+  }
+  // From gradients of scores to those of scaled products.
+  __device__ void backward(float (&gradient)[N][4]) const {
+    if constexpr (Kind == Scores::capped)
+      each_element<N>([&](int n, int e) { gradient[n][e] *= slope_[n % kHeld][e]; });
+  }
+
+ private:
+  static constexpr int kHeld = Kind == Scores::capped ? N : 1;
+  float slope_[kHeld][4];
+};
+
 // Converts products to scores, -inf if hidden. Rows are keys if KeysAreRows, else queries. `row`
 // and `column` are those of this lane's element 0; row_segment holds the segments of its two rows.
 // cut: whether some pair of the tile may be hidden by its position.

@@ -140,7 +140,7 @@ template <class T>
 struct RowGradient {
   using W = Accum<T>;
   int label;
-  W max, scale, uniform, hit;
+  W max, scale, uniform, hit, inverse_cap;  // 0: no soft cap
 
   __device__ RowGradient(const CrossEntropyArgs<T>& a, std::int64_t r, W max, W sum)
       : label(label_column(a, r)),
@@ -148,17 +148,22 @@ struct RowGradient {
         scale(a.factor() / sum),
         uniform(a.smoothing == W{0} ? W{0}
                                     : a.factor() * a.smoothing / static_cast<W>(a.vocab_size)),
-        hit(a.factor() * (W{1} - a.smoothing)) {}
+        hit(a.factor() * (W{1} - a.smoothing)),
+        inverse_cap(a.softcap > W{0} ? 1 / a.softcap : W{0}) {}
   // Of the logits x from column c on; 0 where there is none.
   template <class P>
   __device__ void operator()(int c, P part, const Eight<T>& x, W (&d)[kPack]) const {
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i)
       d[i] = part.has(i) ? exponential(x[i] - max) * scale - uniform : W{0};
-    if (label < c || label >= c + kPack) return;
+    if (label >= c && label < c + kPack) {
+      TFM_UNROLL
+      for (int i = 0; i < kPack; ++i)
+        if (c + i == label) d[i] -= hit;
+    }
+    if (inverse_cap == W{0}) return;
     TFM_UNROLL
-    for (int i = 0; i < kPack; ++i)
-      if (c + i == label) d[i] -= hit;
+    for (int i = 0; i < kPack; ++i) d[i] *= 1 - x[i] * inverse_cap * (x[i] * inverse_cap);
   }
 };
 

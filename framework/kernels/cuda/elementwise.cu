@@ -1,4 +1,6 @@
 // Plain vector operations; see packs.h.
+#include <cmath>
+
 #include "kernels/cuda/column_sum.h"
 
 namespace tfm::kernels {
@@ -63,6 +65,33 @@ struct AddBias {
   }
 };
 
+template <class T>
+struct Softcap {
+  SoftcapArgs<T> a;
+  __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
+    const auto x = load_pack(a.x + row * a.stride + c, part);
+    Accum<T> y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = a.cap * std::tanh(x[i] / a.cap);
+    store_pack(a.y + row * a.stride + c, part, y);
+  }
+};
+
+template <class T>
+struct SoftcapBackward {
+  SoftcapBackwardArgs<T> a;
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const auto y = load_pack(a.y + at, part), dy = load_pack(a.dy + at, part);
+    Accum<T> dx[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) {
+      const Accum<T> t = y[i] / a.cap;
+      dx[i] = dy[i] * (1 - t * t);
+    }
+    store_pack(a.dx + at, part, dx, a.accumulate);
+  }
+};
+
 }  // namespace
 
 template <class T>
@@ -86,6 +115,14 @@ template <class T>
 void add_bias(cuda::Stream& stream, const AddBiasArgs<T>& a) {
   over_rows(stream, a.rows, a.cols, AddBias<T>{a});
 }
+template <class T>
+void softcap(cuda::Stream& stream, const SoftcapArgs<T>& a) {
+  over_rows(stream, a.rows, a.cols, Softcap<T>{a});
+}
+template <class T>
+void softcap_backward(cuda::Stream& stream, const SoftcapBackwardArgs<T>& a) {
+  over_array(stream, a.dx, a.n, SoftcapBackward<T>{a});
+}
 
 template <class T>
 void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
@@ -97,7 +134,9 @@ void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
   template void copy_rows(cuda::Stream&, const CopyRowsArgs<T>&);   \
   template void fill(cuda::Stream&, const FillArgs<T>&);            \
   template void column_sum(cuda::Stream&, const ColumnSumArgs<T>&); \
-  template void add_bias(cuda::Stream&, const AddBiasArgs<T>&);
+  template void add_bias(cuda::Stream&, const AddBiasArgs<T>&);     \
+  template void softcap(cuda::Stream&, const SoftcapArgs<T>&);      \
+  template void softcap_backward(cuda::Stream&, const SoftcapBackwardArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
 template void convert_rows(cuda::Stream&, const ConvertRowsArgs<float, float>&);
 template void convert_rows(cuda::Stream&, const ConvertRowsArgs<double, double>&);

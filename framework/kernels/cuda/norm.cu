@@ -122,7 +122,8 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source so
                shift = a.shift ? load_pack(a.shift + c, part) : Eight<T>{};
     W y[kPack];
     TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) y[i] = (x[i] - mean) * rstd * gain[i] + shift[i];
+    for (int i = 0; i < kPack; ++i)
+      y[i] = (x[i] - mean) * rstd * (gain[i] + a.gain_offset) + shift[i];
     store_pack(y_row + c, part, y);
   });
 }
@@ -137,11 +138,11 @@ struct Gradients {
   W gain[kSums][kPack] = {}, shift[kSums][kPack] = {}, h[kSums][kPack] = {}, n[kSums][kPack] = {};
 
   // The k-th pack of a row; `sums`: of h and h n.
-  __device__ void add(int k, const Eight<T>& x, const Eight<T>& dy, const Eight<T>& gains, W mean,
-                      W rstd, W (&sums)[2]) {
+  __device__ void add(int k, const Eight<T>& x, const Eight<T>& dy, const Eight<T>& gains, W offset,
+                      W mean, W rstd, W (&sums)[2]) {
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) {
-      const W own_n = (x[i] - mean) * rstd, own_h = dy[i] * gains[i];
+      const W own_n = (x[i] - mean) * rstd, own_h = dy[i] * (gains[i] + offset);
       sums[0] += own_h;
       sums[1] += own_h * own_n;
       gain[k][i] += dy[i] * own_n;
@@ -189,7 +190,8 @@ __global__ void __launch_bounds__(kNormBackwardThreads)
     const W mean = a.rms ? W{0} : a.mean[r], rstd = a.rstd[r];
     W mean_of[2] = {0, 0};  // h and h n
     row.each([&](int k, auto c, P part, const Eight<T>& x) {
-      gradients.add(k, x, dy_of(k, c, part), load_pack(a.gain + c, part), mean, rstd, mean_of);
+      gradients.add(k, x, dy_of(k, c, part), load_pack(a.gain + c, part), a.gain_offset, mean, rstd,
+                    mean_of);
       if constexpr (kPacks == 0) {  // this thread alone comes to these columns
         gradients.store(0, dgain + c, dshift + c, part, r > begin);
         gradients = {};
@@ -208,7 +210,7 @@ __global__ void __launch_bounds__(kNormBackwardThreads)
         W dx[kPack];
         TFM_UNROLL
         for (int i = 0; i < kPack; ++i) {
-          const W h = kKept ? gradients.h[k][i] : dy[i] * gain[i],
+          const W h = kKept ? gradients.h[k][i] : dy[i] * (gain[i] + a.gain_offset),
                   n = kKept ? gradients.n[k][i] : (x[i] - mean) * rstd;
           dx[i] = (h - mean_of[0] - n * mean_of[1]) * rstd;
         }

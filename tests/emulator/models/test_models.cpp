@@ -45,6 +45,12 @@ const std::vector<Case> kCases{
      "sinusoidal, norm_position: post, activation: relu, "
      "scale_embeddings: true, dropout: 0.1",
      "fp32", 1e-5},
+    {"gemma_bf16",
+     "family: decoder, n_layers: 2, n_heads: 2, n_kv_heads: 1, d_head: 32, d_ff: 64, vocab_size: "
+     "37, position: rope, norm: rmsnorm, norm_position: both, norm_plus_one: true, activation: "
+     "geglu, bias: false, softcap: 4, attention: {softcap: 2, query_scalar: 8}, scale_embeddings: "
+     "rounded",
+     "bf16", 1e-2},
     {"gpt2_bf16",
      "family: decoder, n_layers: 2, n_heads: 1, d_head: 32, d_ff: 64, vocab_size: 37, dropout: 0.2",
      "bf16", 1e-2},
