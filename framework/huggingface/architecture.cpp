@@ -8,16 +8,25 @@
 namespace tfm::huggingface {
 
 Architecture gpt2(), llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
-    olmo2(), gemma2(), bert(), roberta(), t5(), bart(), marian();
+    olmo2(), gemma2(), gemma3_text(), bert(), roberta(), t5(), bart(), marian();
 
 namespace {
 
 // Where several compute the same, an export without a chosen architecture writes the first.
 const std::vector<Architecture>& architectures() {
   static const std::vector<Architecture> all{
-      gpt2(),  llama(),  mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
-      olmo2(), gemma2(), bert(),    roberta(), t5(),    bart(),      marian()};
+      gpt2(),  llama(),  mistral(),     mixtral(), qwen2(),   qwen2_moe(), qwen3(), qwen3_moe(),
+      olmo2(), gemma2(), gemma3_text(), bert(),    roberta(), t5(),        bart(),  marian()};
   return all;
+}
+
+// Whether layers are alike but for their windows, and what goes with them.
+bool alike_but_windows(const Architecture& a, config::ModelConfig m) {
+  m.for_each_kind([&, rope = m.rope](config::LayerConfig& l) {
+    l.attention.window = 0;
+    if (a.local_rope) l.rope = rope;
+  });
+  return m.uniform();
 }
 
 // What the windows need to be that the architecture does not have; null: it has them.
@@ -74,8 +83,6 @@ const Architecture& architecture_of(const io::JsonNode& config) {
 }
 
 const Architecture& architecture_for(const config::ModelConfig& model, std::string_view preferred) {
-  config::ModelConfig without_windows = model;
-  without_windows.for_each_kind([](config::LayerConfig& l) { l.attention.window = 0; });
   const Architecture* nearest = nullptr;
   std::vector<const char*> unmet;
   for (const Architecture& a : architectures()) {
@@ -83,7 +90,7 @@ const Architecture& architecture_for(const config::ModelConfig& model, std::stri
     Needs all = a.needs(model);
     if (!a.gemma) all = all + plain_layers(model);
     std::vector<const char*> missing = all.unmet;
-    if (!without_windows.uniform()) missing.push_back("layers that are all alike (layer_kinds)");
+    if (!alike_but_windows(a, model)) missing.push_back("layers that are all alike (layer_kinds)");
     if (const char* windows = unmet_windows(a, model)) missing.push_back(windows);
     if (model.layers_with_experts() > 0 && !a.has_experts) missing.push_back("experts: {count: 0}");
     if (model.attention.type != "softmax") missing.push_back("attention: {type: softmax}");

@@ -60,7 +60,8 @@ struct Architecture {
 
   Windows windows = Windows::none;
   bool has_experts = false;
-  bool gemma = false;  // has what plain_layers() excludes
+  bool gemma = false;       // has what plain_layers() excludes
+  bool local_rope = false;  // layers with windows have a rope of their own
 
   // The name in this class, as transformers maps it: older names, and names of the base model.
   std::string current_name(std::string tensor) const;

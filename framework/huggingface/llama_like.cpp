@@ -3,28 +3,53 @@
 namespace tfm::huggingface::llama_like {
 namespace {
 
-// As transformers: rope_scaling comes before rope_parameters, what stands beside them is theirs,
-// but for original_max_position_embeddings, which comes before theirs.
-void read_rope(const io::JsonNode& c, std::int64_t max_seq_len, config::RopeConfig& rope) {
+// As transformers: rope_scaling comes before rope_parameters.
+config::RopeConfig read_rope(const io::JsonNode& c, std::int64_t max_seq_len) {
   auto given = c.find("rope_scaling");
   if (!given || given->members().empty()) given = c.find("rope_parameters");
-  const io::JsonNode& inner = given ? *given : c;
-  for (const io::JsonNode& node : {c, inner})
-    if (const char* key = "partial_rotary_factor"; real(node, key, 1) != 1)
-      node.at(key).fail("rotary positions in a part of each head are not supported; expected 1");
-  rope.theta = real(inner, "rope_theta", real(c, "rope_theta", 10000));
-  if (!given) return;
-  const std::string type = inner.text("rope_type", inner.text("type", "default"));
-  if (type == "default") return;
-  if (type != "llama3")
-    inner.fail("the RoPE scaling '" + type + "' is not supported; expected default or llama3");
-  const char* original = "original_max_position_embeddings";
-  rope.scaling = {inner.at("factor").number(), inner.at("low_freq_factor").number(),
-                  inner.at("high_freq_factor").number(),
-                  whole(c.find(original) ? c : inner, original, max_seq_len)};
+  return rope_in(given ? *given : c, c, max_seq_len, 10000);
 }
 
+// Linear scaling: the shortest wavelength, 2 pi, is longer than this length.
+constexpr std::int64_t kEveryWavelength = 1;
+
 }  // namespace
+
+// What stands beside the object is its own, but for original_max_position_embeddings, which comes
+// before its own.
+config::RopeConfig rope_in(const io::JsonNode& given, const io::JsonNode& beside,
+                           std::int64_t max_seq_len, double theta) {
+  config::RopeConfig rope;
+  for (const io::JsonNode& node : {beside, given})
+    if (const char* key = "partial_rotary_factor"; real(node, key, 1) != 1)
+      node.at(key).fail("rotary positions in a part of each head are not supported; expected 1");
+  rope.theta = real(given, "rope_theta", real(beside, "rope_theta", theta));
+  const std::string type = given.text("rope_type", given.text("type", "default"));
+  if (type == "default") return rope;
+  if (type == "linear") {
+    rope.scaling = {given.at("factor").number(), 1, 4, kEveryWavelength};
+    return rope;
+  }
+  if (type != "llama3")
+    given.fail("the RoPE scaling '" + type +
+               "' is not supported; expected default, linear or llama3");
+  const char* original = "original_max_position_embeddings";
+  rope.scaling = {given.at("factor").number(), given.at("low_freq_factor").number(),
+                  given.at("high_freq_factor").number(),
+                  whole(beside.find(original) ? beside : given, original, max_seq_len)};
+  return rope;
+}
+
+void write_rope(Json& given, const config::RopeConfig& rope) {
+  const config::RopeScaling& s = rope.scaling;
+  const bool scaled = s.factor != 1, linear = s.original_max_seq_len == kEveryWavelength;
+  set(given, {{"rope_type", !scaled ? "default" : linear ? "linear" : "llama3"}});
+  if (scaled) set(given, {{"factor", s.factor}});
+  if (scaled && !linear)
+    set(given, {{"low_freq_factor", s.low_freq_factor},
+                {"high_freq_factor", s.high_freq_factor},
+                {"original_max_position_embeddings", s.original_max_seq_len}});
+}
 
 config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
   config::ModelConfig m;
@@ -49,7 +74,7 @@ config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
   m.bias = false, m.head_bias = config::HeadBias::no;
   m.padding_idx = padding(c, m.vocab_size, -1);
   m.dropout.attention = real(c, "attention_dropout", 0);
-  read_rope(c, m.max_seq_len, m.rope);
+  m.rope = read_rope(c, m.max_seq_len);
   return m;
 }
 
@@ -67,21 +92,13 @@ void write(Json& j, const config::ModelConfig& m, const char* activation_key) {
           {"initializer_range", m.init_std},
           {"rope_theta", m.rope.theta}});
   const config::RopeScaling& s = m.rope.scaling;
-  const auto write_scaling = [&s](Json& rope) {
-    set(rope, {{"rope_type", s.factor == 1 ? "default" : "llama3"}});
-    if (s.factor != 1)
-      set(rope, {{"factor", s.factor},
-                 {"low_freq_factor", s.low_freq_factor},
-                 {"high_freq_factor", s.high_freq_factor},
-                 {"original_max_position_embeddings", s.original_max_seq_len}});
-  };
   set(j, {{"rope_scaling", nullptr}});
-  if (s.factor != 1) write_scaling(set_object(j, "rope_scaling"));
+  if (s.factor != 1) write_rope(set_object(j, "rope_scaling"), m.rope);
   if (const char* original = "original_max_position_embeddings";
       s.factor != 1 && contains(j, original))
     set(j, {{original, s.original_max_seq_len}});
   Json& rope = set_object(j, "rope_parameters");
-  write_scaling(rope);
+  write_rope(rope, m.rope);
   set(rope, {{"rope_theta", m.rope.theta}});
 }
 

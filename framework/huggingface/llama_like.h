@@ -15,6 +15,11 @@ struct Defaults {
 // Reads everything except biases.
 config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults);
 void write(Json& j, const config::ModelConfig& m, const char* activation_key = "hidden_act");
+// RoPE as the object `given` says it; `beside`: config.json. theta: where both do not say it.
+config::RopeConfig rope_in(const io::JsonNode& given, const io::JsonNode& beside,
+                           std::int64_t max_seq_len, double theta);
+// Writes its members.
+void write_rope(Json& given, const config::RopeConfig& rope);
 // Except biases and norms of heads; decoder: and where norms are, and what scales embeddings.
 Needs needs(const config::ModelConfig& m);
 Needs decoder(const config::ModelConfig& m);

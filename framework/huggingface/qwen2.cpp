@@ -7,13 +7,13 @@ namespace {
 config::ModelConfig read(const io::JsonNode& c) {
   config::ModelConfig m = llama_like::read(c, {151936, 32, 22016, 32768});
   m.qkv_bias = config::Switch::yes;
-  read_windows(m, c, slides_after);
+  read_windows(m, c, {slides_after});
   return m;
 }
 
 void write(Json& j, const config::ModelConfig& m) {
   llama_like::write(j, m);
-  write_windows(j, m, slides_after);
+  write_windows(j, m, {slides_after});
 }
 
 Needs needs(const config::ModelConfig& m) {

@@ -8,14 +8,14 @@ config::ModelConfig read(const io::JsonNode& c) {
   must_be(c, "attention_bias", false);
   config::ModelConfig m = llama_like::read(c, {151936, 32, 22016, 32768, 128});
   m.qk_norm = config::QkNorm::heads;
-  read_windows(m, c, slides_after);
+  read_windows(m, c, {slides_after});
   return m;
 }
 
 void write(Json& j, const config::ModelConfig& m) {
   llama_like::write(j, m);
   set(j, {{"attention_bias", false}});
-  write_windows(j, m, slides_after);
+  write_windows(j, m, {slides_after});
 }
 
 Needs needs(const config::ModelConfig& m) {

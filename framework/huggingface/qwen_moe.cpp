@@ -46,13 +46,13 @@ config::ModelConfig read2(const io::JsonNode& c) {
   m.experts.shared = 1;
   m.experts.shared_d_ff = whole(c, "shared_expert_intermediate_size", 5632);
   m.experts.shared_gate = true;
-  read_windows(m, c, slides2);
+  read_windows(m, c, {slides2});
   return m;
 }
 
 void write2(Json& j, const config::ModelConfig& m) {
   write_both(j, m);
-  write_windows(j, m, slides2);
+  write_windows(j, m, {slides2});
   set(j,
       {{"shared_expert_intermediate_size", m.experts.shared_d_ff}, {"qkv_bias", m.has_qkv_bias()}});
 }
@@ -66,7 +66,7 @@ config::ModelConfig read3(const io::JsonNode& c) {
   must_be(c, "attention_bias", false);
   config::ModelConfig m = read_both(c, {151936, 4, 6144, 32768}, 128, 8, 768);
   m.qk_norm = config::QkNorm::heads;
-  read_windows(m, c, slides3);
+  read_windows(m, c, {slides3});
   if (const auto types = c.find("layer_types"))  // which transformers does not read here
     if (m.attention.window == 0 && c.flag("use_sliding_window", false) &&
         has_member(c, "sliding_window"))
@@ -78,7 +78,7 @@ config::ModelConfig read3(const io::JsonNode& c) {
 void write3(Json& j, const config::ModelConfig& m) {
   write_both(j, m);
   set(j, {{"attention_bias", false}});
-  write_windows(j, m, slides3);
+  write_windows(j, m, {slides3});
 }
 
 Needs needs3(const config::ModelConfig& m) {

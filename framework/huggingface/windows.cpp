@@ -25,27 +25,27 @@ Widths windows_of(const config::ModelConfig& m) {
 // 0: no layer has a window.
 std::int64_t widest(const Widths& all) { return all.empty() ? 0 : std::ranges::max(all); }
 
-Widths windows_in(const io::JsonNode& c, std::int64_t layers, Slides slides, bool if_used) {
-  const std::int64_t window = !if_used || c.flag(kUsed, false) ? window_in(c, kAbsent) : 0,
-                     limit = whole(c, "max_window_layers", 28);
+Widths windows_in(const io::JsonNode& c, std::int64_t layers, const Sliding& sliding) {
+  const std::int64_t window = !sliding.if_used || c.flag(kUsed, false) ? window_in(c, kAbsent) : 0,
+                     limit = whole(c, sliding.number, sliding.absent);
   Widths all;
   if (const auto types = c.find(kTypes)) {
     for (const io::JsonNode& type : types->items()) {
-      const bool sliding = type.string() == kSliding;
-      if (!sliding && type.string() != kFull)
+      const bool slides = type.string() == kSliding;
+      if (!slides && type.string() != kFull)
         type.fail("'" + type.string() + "' is not supported; expected '" + kFull + "' or '" +
                   kSliding + "'");
-      if (sliding && window == 0)
+      if (slides && window == 0)
         type.fail("there is no window; expected " +
-                  (if_used ? std::string(kUsed) + " true and a " : "a ") + kWindow);
-      all.push_back(sliding ? window : 0);
+                  (sliding.if_used ? std::string(kUsed) + " true and a " : "a ") + kWindow);
+      all.push_back(slides ? window : 0);
     }
     if (std::ssize(all) != layers)
       types->fail("has " + std::to_string(all.size()) + " types; expected one for each of the " +
                   std::to_string(layers) + " layers (num_hidden_layers)");
     return all;
   }
-  for (std::int64_t l = 0; l < layers; ++l) all.push_back(slides(l, limit) ? window : 0);
+  for (std::int64_t l = 0; l < layers; ++l) all.push_back(sliding.slides(l, limit) ? window : 0);
   return all;
 }
 
@@ -67,8 +67,8 @@ bool slides_after(std::int64_t layer, std::int64_t max_window_layers) {
   return layer >= max_window_layers;
 }
 
-void read_windows(config::ModelConfig& m, const io::JsonNode& c, Slides slides, bool if_used) {
-  const Widths all = windows_in(c, m.n_layers, slides, if_used);
+void read_windows(config::ModelConfig& m, const io::JsonNode& c, const Sliding& sliding) {
+  const Widths all = windows_in(c, m.n_layers, sliding);
   const std::int64_t window = widest(all);
   std::size_t period = 1;
   while (period < all.size() &&
@@ -83,16 +83,16 @@ void read_windows(config::ModelConfig& m, const io::JsonNode& c, Slides slides, 
   m.layer_kinds[0].layer.attention.window = window;
 }
 
-void write_windows(Json& j, const config::ModelConfig& m, Slides slides, bool if_used) {
+void write_windows(Json& j, const config::ModelConfig& m, const Sliding& sliding) {
   const Widths all = windows_of(m);
-  if (contains(j, if_used ? kUsed : kWindow)) try {
-      if (windows_in(io::JsonNode(j, "config.json"), m.n_layers, slides, if_used) == all) return;
+  if (contains(j, sliding.if_used ? kUsed : kWindow)) try {
+      if (windows_in(io::JsonNode(j, "config.json"), m.n_layers, sliding) == all) return;
     } catch (const Error&) {  // it is of another architecture
     }
   const std::int64_t window = widest(all);
-  if (if_used) set(j, {{kUsed, window > 0}});
+  if (sliding.if_used) set(j, {{kUsed, window > 0}});
   if (window > 0) set(j, {{kWindow, window}});
-  if (if_used && window == 0 && !contains(j, kTypes)) return;
+  if (sliding.if_used && window == 0 && !contains(j, kTypes)) return;
   j[kTypes] = Json::array();
   for (const std::int64_t w : all) j[kTypes].push_back(w > 0 ? kSliding : kFull);
 }

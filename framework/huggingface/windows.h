@@ -11,13 +11,18 @@ std::int64_t window_in(const io::JsonNode& c, std::int64_t absent);
 void write_window(Json& j, const config::ModelConfig& m, std::int64_t absent);
 
 // Whether a layer has a window where layer_types does not say so.
-using Slides = bool (*)(std::int64_t layer, std::int64_t max_window_layers);
+using Slides = bool (*)(std::int64_t layer, std::int64_t number);
 // The layers from max_window_layers on.
 bool slides_after(std::int64_t layer, std::int64_t max_window_layers);
-// Some layers have one window and the others none; `if_used`: only with use_sliding_window. They
-// are read after everything else that layers have.
-void read_windows(config::ModelConfig& m, const io::JsonNode& c, Slides slides,
-                  bool if_used = true);
-void write_windows(Json& j, const config::ModelConfig& m, Slides slides, bool if_used = true);
+// Some layers have one window and the others none. They are read after everything else that layers
+// have.
+struct Sliding {
+  Slides slides;
+  bool if_used = true;                       // only with use_sliding_window
+  const char* number = "max_window_layers";  // the member that `slides` asks for
+  std::int64_t absent = 28;                  // its value where it is not there
+};
+void read_windows(config::ModelConfig& m, const io::JsonNode& c, const Sliding& sliding);
+void write_windows(Json& j, const config::ModelConfig& m, const Sliding& sliding);
 
 }  // namespace tfm::huggingface

@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = sorted((ROOT / "tests/fixtures/huggingface").iterdir())
 DIVIDES = {"gpt2": ("n_head", "n_inner"), "llama": ("num_key_value_heads", "intermediate_size"), "bert": ("num_attention_heads", "intermediate_size"),
            "t5": ("num_heads", "d_ff"), "bart": ("encoder_attention_heads", "encoder_ffn_dim"), "marian": ("encoder_attention_heads", "encoder_ffn_dim"),
-           **dict.fromkeys(("gemma2", "mistral", "mixtral", "olmo2", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")),
+           **dict.fromkeys(("gemma2", "gemma3_text", "mistral", "mixtral", "olmo2", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")),
            "roberta": ("num_attention_heads", "intermediate_size"),
            "qwen2_moe": ("num_key_value_heads", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"),
            "qwen3_moe": ("num_key_value_heads", "intermediate_size", "moe_intermediate_size")}
@@ -92,7 +92,7 @@ def compare(name, expected, found, rows):
 
 
 # Whose blocks and positions four ranks can share.
-IN_STAGES = {"bart_1", "bert_3", "gemma2_0", "gpt2_1", "llama_1", "mistral_window_0", "olmo2_1", "t5_1"}
+IN_STAGES = {"bart_1", "bert_3", "gemma2_0", "gemma3_text_0", "gpt2_1", "llama_1", "mistral_window_0", "olmo2_1", "t5_1"}
 
 
 def check_against_transformers():
@@ -677,6 +677,8 @@ def check_messages():
                        ("gemma2_0", [{"use_bidirectional_attention": True}, {"attn_logit_softcapping": 0}, {"final_logit_softcapping": -3.0},
                                      {"hidden_activation": "relu"}, {"layer_types": ["full_attention", "chunked_attention"]},
                                      {"layer_types": ["sliding_attention"]}, {"sliding_window": None, "layer_types": ["sliding_attention"] * 2}]),
+                       ("gemma3_text_0", [{"use_bidirectional_attention": True}, {"attn_logit_softcapping": 50.0},
+                                          {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}]),
                        ("gpt2_0", [{"is_causal": False}, {"num_attention_heads": 1}, {"num_hidden_layers": 7}]),
                        ("t5_0", [{"dense_act_fn": "gelu_new"}, {"is_gated_act": True}, {"is_encoder_decoder": False},
                                  {"num_attention_heads": 7}, {"is_causal": True}]),

@@ -99,6 +99,8 @@ ROOMS = {
         ("ops/cached_attention.cpp", ".softcap = static_cast<Accum<T>>(«options.softcap»)", "0", ["unit:*Generated*"]),
         ("ops/cross_entropy.cpp", "if («at.args.softcap > 0»)", "false"),
         ("nn/layers.cpp", ".placement = options.whole ? placed(Placement::shard_rows, kModelAxes) : Placements{},\n       .init = {Init::Kind::constant, options.plus_one ? «0.0» : 1.0}", "1.0", ["unit:*Layers*"]),
+        ("huggingface/gemma.cpp", "if («l.attention.window > 0») l.rope = local", "true", ["unit:HuggingFaceConfig*"]),
+        ("huggingface/gemma.cpp", "return «(layer + 1)» % pattern", "layer", ["unit:HuggingFaceConfig*"]),
         ("huggingface/gemma.cpp", "return layer % 2 == «0»", "1", ["unit:HuggingFaceConfig*"]),
         ("kernels/dropout.h", "«start[chunk]»", "start[0]", ["unit:Drop*"]),
         ("kernels/cpu/normals.cpp", "«quarters * 0x1.8469898cc5170p-48»", "quarters * 0.0", ["unit:Normals*"]),
