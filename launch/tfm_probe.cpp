@@ -86,7 +86,7 @@ std::map<std::string, Output> gradients_of(train::Engine& e) {
   std::vector<float> mine(static_cast<std::size_t>(parameters.flat_elements()));
   device::download(e.device().stream(), mine.data(), e.flat().gradients, std::ssize(mine) * 4);
   for (int i = 0; i < parameters.size(); ++i) {
-    if (!parameters.spec(i).trained) continue;
+    if (!parameters.spec(i).trained || parameters.spec(i).evens_load) continue;
     for (const nn::PartSpec& p : parameters.spec(i).parts) {
       Output& o = whole[p.name] = {"grad." + p.name, {p.rows}, {}};
       if (const std::int64_t cols = parameters.spec(i).cols) o.shape.push_back(cols);

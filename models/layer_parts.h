@@ -11,6 +11,7 @@ struct StackInfo {
   bool causal = false;
   bool cross = false;  // has cross-attention
   std::int64_t layers = 0;
+  bool biased_routers = false;  // config::RouterLossConfig::has_bias()
 };
 
 using MakeMixer = std::unique_ptr<nn::Mixer> (*)(nn::Context& c, const std::string& name,

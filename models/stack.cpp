@@ -34,7 +34,7 @@ Stack::Stack(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
                             .init = {nn::Init::Kind::normal, c.init_std}});
     c.parameters.use_at(relative_bias_, rank_of(l));
   }
-  const StackInfo info{m.d_model, causal, cross, std::ssize(layers)};
+  const StackInfo info{m.d_model, causal, cross, std::ssize(layers), m.router_loss.has_bias()};
   for (std::size_t l = 0; l < layers.size(); ++l) {
     begin_layer(l);
     layers_.push_back(make_layer(c, prefix + "layers." + std::to_string(l), layers[l], info));

@@ -43,7 +43,7 @@ void Transformer::begin_router_terms(nn::Recording& rec) const {
             rec.tape->constant("zero", {1}, DType::f64, [](Tensor t) { *t.ptr<double>() = 0; })};
   };
   rec.router_terms.over_batch = loss.balances_batch();
-  if (loss.balance == config::Balance::loss) begin(rec.router_terms.balance);
+  if (loss.has_term()) begin(rec.router_terms.balance);
   if (loss.balances_batch()) rec.router_terms.balance.sum = {};
   if (loss.z > 0) begin(rec.router_terms.z);
 }

@@ -16,6 +16,8 @@ struct ExpertsConfig {
   bool shared_gate = false;      // a sigmoid for each token weighs its result
   Router router = Router::softmax;
   bool normalize = true;  // the weights of a token's experts sum up to `scale`
+  // A token chooses among the experts of `top_groups` of `groups` equal groups.
+  std::int64_t groups = 1, top_groups = 1;
   double scale = 1;
   // In training, slots of an expert in a sequence, as a multiple of an even load; 0: all.
   double capacity_factor = 0;
@@ -29,13 +31,16 @@ struct ExpertLayersConfig {
   }
   bool operator==(const ExpertLayersConfig&) const = default;
 };
-// Terms of the loss by which routers keep the load of experts even.
+// What keeps the load of experts even: terms of the loss, and the update of biases.
 struct RouterLossConfig {
   Balance balance = Balance::loss;
-  double coefficient = 0.01;  // of the balance
+  double coefficient = 0.01;  // of the balance in the loss
+  double rate = 0.001;        // of a bias in a step
   BalanceOver over = BalanceOver::sequence;
   double z = 0;  // coefficient of the z-loss; 0: none
-  bool balances_batch() const { return balance == Balance::loss && over == BalanceOver::batch; }
+  bool has_term() const { return balance == Balance::loss || balance == Balance::both; }
+  bool has_bias() const { return balance == Balance::bias || balance == Balance::both; }
+  bool balances_batch() const { return has_term() && over == BalanceOver::batch; }
   bool operator==(const RouterLossConfig&) const = default;
 };
 

@@ -102,6 +102,16 @@ void describe_experts(ExpertsConfig& e, ModelConfig* model, FieldVisitor& v) {
                 .low = 0,
                 .low_open = true},
           e.scale);
+  v.value(number("groups", 1,
+                 "equal groups of consecutive experts, of which a token chooses `top_groups`, as "
+                 "DeepSeek-V3",
+                 64),
+          e.groups);
+  v.value(number("top_groups", 1,
+                 "groups among whose experts a token chooses, those whose two best experts sum up "
+                 "to most",
+                 64),
+          e.top_groups);
   v.value(real("capacity_factor", 0,
                "tokens of a sequence that an expert takes in training, as a multiple of an even "
                "load; the later ones are dropped; 0: none is dropped"),
@@ -114,8 +124,13 @@ void describe_experts(ExpertsConfig& e, ModelConfig* model, FieldVisitor& v) {
   v.section(section("balance", "what keeps the load of experts even"), [model](FieldVisitor& b) {
     b.value(option("type",
                    "loss: a term of the loss, the number of experts times the sum over experts of "
-                   "the share of choices times the mean probability; none"),
+                   "the share of choices times the mean probability; bias: one for each expert, "
+                   "added to its scores where experts are chosen, as DeepSeek-V3; both; none"),
             model->router_loss.balance);
+    b.value(real("rate", 0,
+                 "what each step adds to the bias of an expert with less than an even load, and "
+                 "takes from that of one with more"),
+            model->router_loss.rate);
     b.value(
         real("coefficient", 0,
              "weight of the term; over sequence: for the sum over layers, over batch: as it is"),

@@ -31,7 +31,7 @@ enum class Pool : std::uint8_t { automatic, first, mean, last };
 // How scores of experts become probabilities: over all experts, or each on its own.
 enum class Router : std::uint8_t { softmax, sigmoid };
 // What keeps the load of experts even.
-enum class Balance : std::uint8_t { loss, none };
+enum class Balance : std::uint8_t { loss, bias, both, none };
 // Over what a balance is a mean.
 enum class BalanceOver : std::uint8_t { sequence, batch };
 enum class Precision : std::uint8_t { fp32, bf16, fp16 };
@@ -63,7 +63,7 @@ constexpr Words<2> words(Sinusoid) { return {"interleaved", "halves"}; }
 constexpr Words<2> words(Norm) { return {"layernorm", "rmsnorm"}; }
 constexpr Words<4> words(Pool) { return {"auto", "first", "mean", "last"}; }
 constexpr Words<2> words(Router) { return {"softmax", "sigmoid"}; }
-constexpr Words<2> words(Balance) { return {"loss", "none"}; }
+constexpr Words<4> words(Balance) { return {"loss", "bias", "both", "none"}; }
 constexpr Words<2> words(BalanceOver) { return {"sequence", "batch"}; }
 constexpr Words<4> words(NormPosition) { return {"pre", "post", "inner", "both"}; }
 constexpr Words<3> words(QkNorm) { return {"false", "true", "whole"}; }

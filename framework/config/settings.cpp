@@ -63,7 +63,9 @@ std::string changed_model(const Config& before, const Config& now) {
   same.model.init_std = now.model.init_std;
   same.model.padding_idx = now.model.padding_idx;
   same.model.decoder_start = now.model.decoder_start;
-  same.model.router_loss = now.model.router_loss;
+  if (same.model.router_loss.has_bias() == now.model.router_loss.has_bias() ||
+      now.model.layers_with_experts() == 0)
+    same.model.router_loss = now.model.router_loss;
   for (HeadConfig& head : same.model.heads)
     for (const HeadConfig& other : now.model.heads)
       if (other.name == head.name) head.weight = other.weight;

@@ -149,12 +149,29 @@ void check_experts(const LayerConfig& l, const std::string& path, const Report& 
           "capacity_factor limits what experts take, of which there are none (count 0); expected "
           "capacity_factor 0, or count >= 1",
           "");
+    only_with(report)(e.groups > 1, false, key + "groups", "count >= 1", "1");
     return;
   }
   if (e.top_k > e.count)
     report({key + "top_k", key + "count"},
            "top_k " + std::to_string(e.top_k) + " exceeds the " + counted(e.count, "expert") +
                " (count); expected at most as many",
+           "");
+  if (e.groups > 1 && (e.count % e.groups != 0 || e.count / e.groups < 2))
+    report({key + "groups", key + "count"},
+           "the " + counted(e.count, "expert") + " (count) make no " + std::to_string(e.groups) +
+               " equal groups of at least 2; expected groups that divide count",
+           "");
+  else if (e.top_groups > e.groups)
+    report({key + "top_groups", key + "groups"},
+           "top_groups " + std::to_string(e.top_groups) + " exceeds the " +
+               counted(e.groups, "group") + " (groups); expected at most as many",
+           "");
+  else if (e.top_k <= e.count && e.top_k > e.top_groups * (e.count / e.groups))
+    report({key + "top_k", key + "top_groups"},
+           "top_k " + std::to_string(e.top_k) + " exceeds the " +
+               counted(e.top_groups * (e.count / e.groups), "expert") +
+               " of top_groups groups; expected at most as many",
            "");
   if (e.shared_gate && (e.shared == 0 || l.has_ffn_bias()))
     report({key + "shared_gate", key + "shared"},
@@ -332,6 +349,9 @@ void check_model(const ModelConfig& m, const Report& report) {
     check_norms(*layer, path, first);
     check_experts(*layer, path, first);
   }
+  only_with(first)(m.router_loss.rate != RouterLossConfig{}.rate,
+                   m.router_loss.has_bias() && m.layers_with_experts() > 0,
+                   "model.experts.balance.rate", "balance.type bias or both", "");
   check_positions(m, first);
   const auto out_of_range = [&](const std::string& path) {
     return [&, path](const std::string& key, const std::string& problem) {

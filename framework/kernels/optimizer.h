@@ -31,6 +31,10 @@ struct AdamRule {
 struct SgdRule {
   double momentum = 0, decay = 0;  // the momentum buffer starts at zero
 };
+// p -= rate * sign(g), for gradients that are integers.
+struct LoadRule {
+  double rate = 0;
+};
 template <class Rule, class T, class P = T>
 struct UpdateArgs {
   std::span<const UpdateRange<T, P>> ranges;
@@ -84,6 +88,6 @@ void clip(cuda::Stream&, const ClipArgs&);
 // Expands f(T, P) for all types P of parameters and T in which they are updated.
 #define TFM_UPDATES(f) f(float, float) f(float, bf16) f(float, f16) f(double, double)
 // Expands f(rule, T, P) for the rules, whose equations are in optimizer.inl.
-#define TFM_UPDATE_RULES(f, T, P) f(AdamRule, T, P) f(SgdRule, T, P)
+#define TFM_UPDATE_RULES(f, T, P) f(AdamRule, T, P) f(SgdRule, T, P) f(LoadRule, T, P)
 
 }  // namespace tfm::kernels

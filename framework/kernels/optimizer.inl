@@ -54,7 +54,24 @@ struct SgdStep {
 };
 
 template <class T>
+struct LoadStep {
+  constexpr LoadStep(const LoadRule& r, const StepNumbers& now, double, bool)
+      : step(static_cast<T>(r.rate)), rate(static_cast<T>(1 - now.update.keep)) {}
+
+  template <class V>
+  [[gnu::always_inline]] constexpr void operator()(V& p, V grad, V&, V&) const {
+    const V one = V{} + 1, least = V{} - 1;
+    const V most = grad < one ? grad : one;
+    p = p - (most > least ? most : least) * step;
+  }
+
+  T step, rate;
+};
+
+template <class T>
 AdamStep<T> step_of(const AdamRule&);
+template <class T>
+LoadStep<T> step_of(const LoadRule&);
 template <class T>
 SgdStep<T> step_of(const SgdRule&);
 

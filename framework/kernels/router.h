@@ -17,21 +17,29 @@ struct RouterOptions {
   Rows rows;  // of the tokens
   // Slots of an expert in a sequence (Lepikhin et al. 2021; Fedus et al. 2022); 0: any number.
   std::int64_t capacity = 0;
+  // A token chooses among the experts of `top_groups` of `groups` <= 64 equal groups of consecutive
+  // experts, those whose two best experts sum up to most (DeepSeek-AI 2024, section 2.1.2).
+  std::int64_t groups = 1, top_groups = 1;
 };
+// Columns of RouteArgs::statistics.
+constexpr std::int64_t routing_statistics(std::int64_t experts) { return experts + 2; }
 
-// A token takes the K experts of the highest score, of equal ones that of the lower index.
+// A token takes the K experts of the highest score plus bias, of equal ones that of the lower
+// index. The bias has no part in weights.
 template <class T>
 struct RouteArgs {
   RouterOptions options;
   const std::int32_t* mask = nullptr;  // (B T) of whole sequences, negative: padding; null: none
   const T* logits = nullptr;           // (N, E)
+  const T* bias = nullptr;             // (E) or null: none
   T* scores = nullptr;                 // (N, E)
   T* lse = nullptr;                    // (N), log of the sum of exp(logits)
+  T* entropy = nullptr;                // (N), of the probabilities of experts, in nats
   T* weights = nullptr;                // (N, K)
   std::int32_t* choice = nullptr;      // (N, K)
-  // (B, E + 1): for each sequence the sum over this rank's tokens of the probability of each expert
-  // (its score; of sigmoids, divided by their sum) and of lse^2, divided by the number of tokens of
-  // the whole sequence. Padding does not count here and in `counts`.
+  // (B, E + 2): for each sequence the sum over this rank's tokens of the probability of each expert
+  // (its score; of sigmoids, divided by their sum), of lse^2 and of the entropy, divided by the
+  // number of tokens of the whole sequence. Padding does not count here and in `counts`.
   T* statistics = nullptr;
   T* counts = nullptr;  // (B, E), choices of each expert
 };
@@ -50,9 +58,29 @@ struct RouteBackwardArgs {
   const T *logits = nullptr, *scores = nullptr, *lse = nullptr, *weights = nullptr;
   const std::int32_t* choice = nullptr;
   const T* dweights = nullptr;     // (N, K); may be null
-  const T* dstatistics = nullptr;  // (B, E + 1); may be null
+  const T* dstatistics = nullptr;  // (B, E + 2), of which that of the entropy is not read; or null
   const T* counts = nullptr;       // (B, E), of all ranks that share the sequences
   T* dlogits = nullptr;            // (N, E)
+};
+// What moves the bias: for each expert E times its choices minus the choices of all, over the
+// sequences. An integer, positive where the expert has more than an even load.
+template <class T>
+struct LoadErrorArgs {
+  std::int64_t sequences = 0, experts = 0;
+  const T* counts = nullptr;   // (B, E)
+  bool counts_choices = true;  // false: zeros, as another rank has the same counts
+  T* error = nullptr;          // (E)
+  bool accumulate = false;
+};
+// Sums over the sequences: (E + 2), the choices of each expert, the entropy, and the rows that this
+// rank's experts compute.
+template <class T>
+struct RouterLoadArgs {
+  std::int64_t sequences = 0, experts = 0;
+  const T *statistics = nullptr, *counts = nullptr;
+  bool counts_choices = true;          // as above
+  const std::int32_t* rows = nullptr;  // (1)
+  double* load = nullptr;
 };
 
 enum class RouterTerm : std::uint8_t {
@@ -66,7 +94,7 @@ template <class T>
 struct RouterTermArgs {
   RouterTerm term{};
   std::int64_t sequences = 0, experts = 0;
-  const T* statistics = nullptr;   // (B, E + 1), see RouteArgs
+  const T* statistics = nullptr;   // (B, E + 2), see RouteArgs
   const T* counts = nullptr;       // (B, E), of all ranks that share the sequences
   const double* before = nullptr;  // a sum to which this one is added, or null
   double* sum = nullptr;           // (1)
@@ -77,7 +105,7 @@ struct RouterTermBackwardArgs {
   std::int64_t sequences = 0, experts = 0;
   const T* counts = nullptr;
   const double* scale = nullptr;  // of the gradient, in device memory; null: 1
-  T* dstatistics = nullptr;       // (B, E + 1)
+  T* dstatistics = nullptr;       // (B, E + 2)
   bool accumulate = false;
 };
 
@@ -121,6 +149,10 @@ struct BatchBalanceBackwardArgs {
   void route(Stream&, const RouteArgs<T>&);                             \
   template <class T>                                                    \
   void route_backward(Stream&, const RouteBackwardArgs<T>&);            \
+  template <class T>                                                    \
+  void load_error(Stream&, const LoadErrorArgs<T>&);                    \
+  template <class T>                                                    \
+  void router_load(Stream&, const RouterLoadArgs<T>&);                  \
   template <class T>                                                    \
   void router_term(Stream&, const RouterTermArgs<T>&);                  \
   template <class T>                                                    \

@@ -11,6 +11,68 @@ constexpr T sigmoid(T x) {
   return 1 / (1 + std::exp(-x));
 }
 
+// Expert e's score with the bias, by which it is chosen.
+template <class T>
+constexpr T preference(const RouteArgs<T>& a, const T* scores, std::int64_t e) {
+  return a.bias ? scores[e] + a.bias[e] : scores[e];
+}
+
+// The sum of the two best of a group.
+template <class T>
+constexpr T group_preference(const RouteArgs<T>& a, const T* scores, std::int64_t group) {
+  const std::int64_t size = a.options.experts / a.options.groups, first = group * size;
+  T best = preference(a, scores, first), second = 0;
+  for (std::int64_t e = first + 1; e < first + size; ++e) {
+    const T p = preference(a, scores, e);
+    if (e == first + 1 || p > second) second = p > best ? best : p;
+    if (p > best) best = p;
+  }
+  return best + second;
+}
+
+// A bit for each group, 1: fewer than top_groups groups come before it.
+template <class T>
+constexpr std::uint64_t open_groups(const RouteArgs<T>& a, const T* scores) {
+  const RouterOptions& o = a.options;
+  if (o.top_groups == o.groups) return ~std::uint64_t{0};
+  std::uint64_t open = 0;
+  for (std::int64_t g = 0; g < o.groups; ++g) {
+    const T own = group_preference(a, scores, g);
+    std::int64_t before = 0;
+    for (std::int64_t h = 0; h < o.groups; ++h) {
+      const T other = group_preference(a, scores, h);
+      before += other > own || (other == own && h < g);
+    }
+    if (before < o.top_groups) open |= std::uint64_t{1} << g;
+  }
+  return open;
+}
+
+// In nats, of probabilities that are scores divided by `total`.
+template <class T>
+constexpr T entropy_of(const RouteArgs<T>& a, std::int64_t n, T total) {
+  const RouterOptions& o = a.options;
+  const T* const scores = a.scores + n * o.experts;
+  T sum = 0;
+  if (!o.sigmoid) {
+    for (std::int64_t e = 0; e < o.experts; ++e)
+      sum += scores[e] > 0 ? scores[e] * a.logits[n * o.experts + e] : T{0};
+    return a.lse[n] - sum;
+  }
+  for (std::int64_t e = 0; e < o.experts; ++e)
+    sum += scores[e] > 0 ? scores[e] * std::log(scores[e]) : T{0};
+  return std::log(total) - sum / total;
+}
+
+// What scores are divided by to be probabilities.
+template <class T>
+constexpr T score_sum(const RouterOptions& o, const T* scores) {
+  if (!o.sigmoid) return 1;
+  T sum = 0;
+  for (std::int64_t e = 0; e < o.experts; ++e) sum += scores[e];
+  return sum;
+}
+
 // Scores of token n, its choices and their weights.
 template <class T>
 constexpr void route_row(const RouteArgs<T>& a, std::int64_t n) {
@@ -26,28 +88,26 @@ constexpr void route_row(const RouteArgs<T>& a, std::int64_t n) {
 
   std::int32_t* const choice = a.choice + n * o.top_k;
   T* const weights = a.weights + n * o.top_k;
+  a.entropy[n] = entropy_of(a, n, score_sum(o, scores));
   T total = 0;
+  const std::int64_t of_group = o.experts / o.groups;
+  const std::uint64_t open = open_groups(a, scores);
   for (std::int64_t k = 0; k < o.top_k; ++k) {
     std::int64_t best = -1;
-    for (std::int64_t e = 0; e < o.experts; ++e) {
-      bool taken = false;
-      for (std::int64_t j = 0; j < k; ++j) taken |= choice[j] == e;
-      if (!taken && (best < 0 || scores[e] > scores[best])) best = e;
+    for (std::int64_t g = 0; g < o.groups; ++g) {
+      if ((open >> g & 1) == 0) continue;
+      for (std::int64_t e = g * of_group; e < (g + 1) * of_group; ++e) {
+        bool taken = false;
+        for (std::int64_t j = 0; j < k; ++j) taken |= choice[j] == e;
+        if (!taken && (best < 0 || preference(a, scores, e) > preference(a, scores, best)))
+          best = e;
+      }
     }
     choice[k] = static_cast<std::int32_t>(best);
     total += scores[best];
   }
   const T factor = static_cast<T>(o.scale) / (o.normalize ? total : T{1});
   for (std::int64_t k = 0; k < o.top_k; ++k) weights[k] = scores[choice[k]] * factor;
-}
-
-// What scores are divided by to be probabilities.
-template <class T>
-constexpr T score_sum(const RouterOptions& o, const T* scores) {
-  if (!o.sigmoid) return 1;
-  T sum = 0;
-  for (std::int64_t e = 0; e < o.experts; ++e) sum += scores[e];
-  return sum;
 }
 
 // Whether the token at a position of a sequence is none of padding.
@@ -78,7 +138,8 @@ constexpr void route_row_backward(const RouteBackwardArgs<T>& a, std::int64_t n,
   const RouterOptions& o = a.options;
   const T* const scores = a.scores + n * o.experts;
   T* const dx = a.dlogits + n * o.experts;
-  const T* const of = counted && a.dstatistics ? a.dstatistics + b * (o.experts + 1) : nullptr;
+  const T* const of =
+      counted && a.dstatistics ? a.dstatistics + b * routing_statistics(o.experts) : nullptr;
   // Statistics count probabilities, which are scores divided by their sum.
   T tokens = 0, mean = 0;
   const T sum = score_sum(o, scores);
@@ -120,10 +181,35 @@ constexpr std::int64_t real_tokens(const RouteArgs<T>& a, std::int64_t sequence)
   return n;
 }
 
+template <class T>
+constexpr void load_error_of(const LoadErrorArgs<T>& a, std::int64_t e) {
+  T own = 0, all = 0;
+  for (std::int64_t b = 0; a.counts_choices && b < a.sequences; ++b)
+    for (std::int64_t i = 0; i < a.experts; ++i) {
+      const T count = a.counts[b * a.experts + i];
+      all += count;
+      own += i == e ? count : T{0};
+    }
+  const T error = static_cast<T>(a.experts) * own - all;
+  a.error[e] = a.accumulate ? a.error[e] + error : error;
+}
+
+// Element i of the sums.
+template <class T>
+constexpr void router_load_of(const RouterLoadArgs<T>& a, std::int64_t i) {
+  double sum = i > a.experts ? *a.rows : 0;
+  for (std::int64_t b = 0; i <= a.experts && b < a.sequences; ++b)
+    sum += i == a.experts
+               ? static_cast<double>(a.statistics[(b + 1) * routing_statistics(a.experts) - 1])
+           : a.counts_choices ? static_cast<double>(a.counts[b * a.experts + i])
+                              : 0.0;
+  a.load[i] = sum;
+}
+
 // Adds the term of one sequence.
 template <class T>
 constexpr double router_term_of(const RouterTermArgs<T>& a, std::int64_t b) {
-  const T* const of = a.statistics + b * (a.experts + 1);
+  const T* const of = a.statistics + b * routing_statistics(a.experts);
   if (a.term == RouterTerm::z) return static_cast<double>(of[a.experts]);
   double choices = 0, sum = 0;
   for (std::int64_t e = 0; e < a.experts; ++e) {
@@ -140,14 +226,14 @@ constexpr void router_term_row_backward(const RouterTermBackwardArgs<T>& a, std:
   double choices = 0;
   for (std::int64_t e = 0; e < a.experts; ++e)
     choices += static_cast<double>(a.counts[b * a.experts + e]);
-  for (std::int64_t e = 0; e <= a.experts; ++e) {
+  for (std::int64_t e = 0; e < routing_statistics(a.experts); ++e) {
     double d = 0;
     if (a.term == RouterTerm::z)
       d = e == a.experts ? scale : 0;
     else if (e < a.experts && choices > 0)
       d = scale * static_cast<double>(a.experts) *
           static_cast<double>(a.counts[b * a.experts + e]) / choices;
-    T& to = a.dstatistics[b * (a.experts + 1) + e];
+    T& to = a.dstatistics[b * routing_statistics(a.experts) + e];
     to = a.accumulate ? to + static_cast<T>(d) : static_cast<T>(d);
   }
 }
@@ -167,7 +253,7 @@ constexpr T sum_of_routing(const SumRoutingArgs<T>& a, std::int64_t i) {
   if (i >= a.experts && !a.counts_choices) return sum;
   for (std::int64_t b = 0; b < a.sequences; ++b)
     if (i < a.experts)
-      sum += tokens_of(a, b) * a.statistics[b * (a.experts + 1) + i];
+      sum += tokens_of(a, b) * a.statistics[b * routing_statistics(a.experts) + i];
     else
       sum += i < 2 * a.experts ? a.counts[b * a.experts + i - a.experts] : tokens_of(a, b);
   return sum;
@@ -176,8 +262,8 @@ constexpr T sum_of_routing(const SumRoutingArgs<T>& a, std::int64_t i) {
 template <class T>
 constexpr void sum_routing_row_backward(const SumRoutingBackwardArgs<T>& a, std::int64_t b) {
   const T tokens = tokens_of(a, b);
-  for (std::int64_t e = 0; e <= a.experts; ++e) {
-    T& to = a.dstatistics[b * (a.experts + 1) + e];
+  for (std::int64_t e = 0; e < routing_statistics(a.experts); ++e) {
+    T& to = a.dstatistics[b * routing_statistics(a.experts) + e];
     const T d = e < a.experts ? tokens * a.dsums[e] : T{0};
     to = a.accumulate ? to + d : d;
   }

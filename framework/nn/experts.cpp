@@ -40,6 +40,9 @@ Experts::Experts(Context& c, const std::string& name, Options options)
                               .init = {Init::Kind::normal, c.init_std},
                               .decay = true,
                               .partial = terms});
+  if (options.bias)
+    load_bias_ =
+        c.parameters.add({.parts = {{name + ".router.load_bias", count}}, .evens_load = true});
   const std::vector<std::string> up =
       e.gated ? std::vector<std::string>{"gate", "up"} : std::vector<std::string>{"up"};
   up_ = c.parameters.add({.parts = parts(name, count, up, e.hidden, ".weight"),
@@ -83,10 +86,12 @@ graph::Value Experts::record(graph::Recorder& r, graph::Value x, const LayerCont
     router.capacity = static_cast<std::int64_t>(std::ceil(
         options_.capacity_factor * static_cast<double>(c.rows.sequence_length * router.top_k) /
         static_cast<double>(router.experts)));
-  const ops::Routing routing =
-      ops::route(r, ops::router_logits(r, x, parameter(r, router_)), c.k_segments, router);
+  const ops::Routing routing = ops::route(r, ops::router_logits(r, x, parameter(r, router_)),
+                                          c.k_segments, parameter(r, load_bias_), router);
   if (c.router_terms) add_terms(r, routing, router, *c.router_terms);
-  const graph::Value y = record_routed(r, x, routing, router, c);
+  ops::Routing here = routing;
+  const graph::Value y = record_routed(r, x, routing, here, router, c);
+  if (c.router_terms) c.router_terms->loads.push_back(ops::router_load(r, routing, here, router));
   if (!shared_) return leave_tp_region(r, context_, y);
   const graph::Recorder::Named shared_scope(r, "shared");
   const graph::Value shared = shared_->record_inside(r, x, c);
@@ -98,12 +103,11 @@ graph::Value Experts::record(graph::Recorder& r, graph::Value x, const LayerCont
 }
 
 graph::Value Experts::record_routed(graph::Recorder& r, graph::Value x, const ops::Routing& routing,
-                                    const kernels::RouterOptions& router,
+                                    ops::Routing& here, const kernels::RouterOptions& router,
                                     const LayerContext& c) const {
   const bool travels = context_.expert_ranks > 1, drops = c.training && options_.expert.dropout > 0;
   ops::ActivationRegion place = inside_tp_region(context_, c.rows, options_.expert.hidden);
   place.slot = routing.slot, place.top_k = router.top_k;
-  ops::Routing here = routing;
   ops::Sent sent;
   if (travels) {
     const std::int64_t ranks = context_.expert_ranks, tokens = c.rows.tokens();

@@ -15,6 +15,7 @@ class Experts final : public Ffn {
  public:
   struct Options {
     kernels::RouterOptions router;   // without rows
+    bool bias = false;               // of choices, see ops::route
     FeedForward::Options expert;     // each of them
     std::int64_t shared_hidden = 0;  // width of the network that all tokens go to; 0: none
     bool shared_gate = false;        // a sigmoid for each token weighs its result
@@ -25,9 +26,11 @@ class Experts final : public Ffn {
   graph::Value record(graph::Recorder& r, graph::Value x, const LayerContext& c) const override;
 
  private:
-  // The sum over the experts of each token's, inside the tensor-parallel region.
+  // The sum over the experts of each token's, inside the tensor-parallel region. `here`: set to the
+  // routing of the rows that this rank computes.
   graph::Value record_routed(graph::Recorder& r, graph::Value x, const ops::Routing& routing,
-                             const kernels::RouterOptions& router, const LayerContext& c) const;
+                             ops::Routing& here, const kernels::RouterOptions& router,
+                             const LayerContext& c) const;
   void add_terms(graph::Recorder& r, const ops::Routing& routing,
                  const kernels::RouterOptions& router, RouterTerms& terms) const;
 
@@ -38,7 +41,7 @@ class Experts final : public Ffn {
   Context context_;
   std::string name_;
   Options options_;
-  int router_, up_, up_bias_ = -1, down_, down_bias_ = -1, shared_gate_ = -1;
+  int router_, load_bias_ = -1, up_, up_bias_ = -1, down_, down_bias_ = -1, shared_gate_ = -1;
   std::optional<FeedForward> shared_;
 };
 

@@ -16,8 +16,8 @@ struct Source {
   Rows rows;
 };
 
-// What routers of experts leave in training: terms of the loss, see ops::router_term, and tokens
-// without room.
+// What routers of experts leave in training: terms of the loss, see ops::router_term, tokens
+// without room, and loads.
 struct RouterTerms {
   struct Term {
     int objective = -1;  // index into StepNumbers::gradient_scale; -1: there is no such term
@@ -30,6 +30,7 @@ struct RouterTerms {
   // there is room for all.
   double bound = 0;
   graph::Value excess = {};
+  std::vector<graph::Value> loads;  // ops::router_load of each layer of this rank
 };
 
 // What the parts of a layer may read besides x.

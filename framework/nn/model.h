@@ -120,13 +120,14 @@ struct Recording {
   void loss_elsewhere(const std::string& name, double weight, Field labels) {
     losses.push_back({.name = name, .weight = weight, .labels = labels});
   }
-  // Values and counts of all losses on this rank.
+  // What the host reads: values and counts of all losses on this rank, and what routers leave.
   std::vector<graph::Value> outputs() const {
     std::vector<graph::Value> all;
     for (const Loss& l : losses)
       for (const graph::Value v : {l.value, l.correct})
         if (v) all.push_back(v);
     if (router_terms.excess) all.push_back(router_terms.excess);
+    all.insert(all.end(), router_terms.loads.begin(), router_terms.loads.end());
     return all;
   }
 

@@ -184,7 +184,7 @@ std::int64_t ParameterSet::total_elements() const {
 
 std::int64_t ParameterSet::trained_elements() const {
   std::int64_t n = 0;
-  for (const ParameterSpec& s : specs_) n += s.trained ? s.elements() : 0;
+  for (const ParameterSpec& s : specs_) n += s.trained && !s.evens_load ? s.elements() : 0;
   return n;
 }
 

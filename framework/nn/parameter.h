@@ -96,7 +96,7 @@ class ParameterSet {
   const std::vector<PartSlice>& slices() const { return slices_; }
   int first_slice(int i) const { return first_slices_[i]; }  // of an owned parameter
   std::int64_t total_elements() const;                       // of the whole model, without padding
-  std::int64_t trained_elements() const;                     // of these, those that are trained
+  std::int64_t trained_elements() const;                     // of these, those that a loss trains
   // Whether this rank is the first of those along `axes` that hold the same weights.
   bool first_of_copies(int i, comm::AxisSet axes) const;
 

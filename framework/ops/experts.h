@@ -15,15 +15,22 @@ graph::Value router_logits(graph::Recorder& r, graph::Value x, graph::Value weig
 // not count in statistics and counts.
 struct Routing {
   graph::Value weights;               // (N, K), of the accumulation type as the next two
-  graph::Value statistics;            // (B, E + 1), of this rank's tokens
+  graph::Value statistics;            // (B, E + 2), of this rank's tokens
   graph::Value counts;                // (B, E)
   graph::Value choice;                // (N, K) int32, as the next three; -1: dropped
   graph::Value place, slot, offsets;  // (N K), (N K), (E + 1)
   // Slots that probably have an expert, for predictions; 0: all.
   std::int64_t expected = 0;
 };
-Routing route(graph::Recorder& r, graph::Value logits, graph::Value mask,
+// `bias` (E) is added to the scores by which experts are chosen, or absent. Its gradient is that of
+// no loss but the error of the load, see kernels::LoadErrorArgs.
+Routing route(graph::Recorder& r, graph::Value logits, graph::Value mask, graph::Value bias,
               const kernels::RouterOptions& options);
+
+// (E + 2) f64, see kernels::RouterLoadArgs. `here`: the routing of the rows that this rank's
+// experts compute.
+graph::Value router_load(graph::Recorder& r, const Routing& routing, const Routing& here,
+                         const kernels::RouterOptions& options);
 
 // before + the term of the loss of these routed tokens, (1) f64, a sum over sequences and, over the
 // ranks that share them, a term; its gradient is scaled by StepNumbers::gradient_scale[objective].

@@ -68,18 +68,35 @@ struct RouterLogits final : graph::Op {
 
 // Ranks that share sequences add up the counts of choices.
 struct Route final : graph::StagedOp {
-  enum In { logits, mask };
-  enum Out { weights, statistics, counts, choice, place, slot, offsets, scores, lse, kept };
+  enum In { logits, mask, bias };
+  enum Out {
+    weights,
+    statistics,
+    counts,
+    choice,
+    place,
+    slot,
+    offsets,
+    scores,
+    lse,
+    entropy,
+    kept
+  };
 
   kernels::RouterOptions options;
   DType dtype;
+  bool biased = false;
 
   std::string_view kind() const override { return "route"; }
   graph::Saved saved() const override {
     return {.inputs = {logits, mask}, .outputs = {weights, counts, choice, scores, lse}};
   }
   graph::Work work(graph::Phase phase) const override {
-    return {.kernels = phase == graph::Phase::backward ? 1 : 3};
+    return {.kernels = (phase == graph::Phase::backward ? 1 : 3) + biased};
+  }
+  std::int64_t workspace_bytes(graph::Phase phase) const override {
+    return biased && phase != graph::Phase::backward ? options.experts * size_of(accum_type(dtype))
+                                                     : 0;
   }
   std::vector<comm::CollectiveCall> exchanges(graph::Phase phase) const override {
     if (options.rows.share.ranks == 1 || phase == graph::Phase::backward) return {};
@@ -93,7 +110,13 @@ struct Route final : graph::StagedOp {
     if (k > 0) return;
     with_float(dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) {
-        phase == graph::Phase::backward ? backward_of<Accum<T>>(s, e) : forward_of<Accum<T>>(s, e);
+        if (phase == graph::Phase::backward) return backward_of<Accum<T>>(s, e);
+        if (biased)
+          kernels::convert_rows(s,
+                                kernels::ConvertRowsArgs<T, Accum<T>>{
+                                    1, options.experts, e.in(bias).ptr<T>(), options.experts,
+                                    reinterpret_cast<Accum<T>*>(e.workspace()), options.experts});
+        forward_of<Accum<T>>(s, e);
       });
     });
   }
@@ -101,15 +124,18 @@ struct Route final : graph::StagedOp {
  private:
   template <class T, class S>
   void forward_of(S& s, graph::Exec& e) const {
-    kernels::route(s, kernels::RouteArgs<T>{.options = options,
-                                            .mask = e.in(mask).ptr<std::int32_t>(),
-                                            .logits = e.in(logits).ptr<T>(),
-                                            .scores = e.out(scores).ptr<T>(),
-                                            .lse = e.out(lse).ptr<T>(),
-                                            .weights = e.out(weights).ptr<T>(),
-                                            .choice = e.out(choice).ptr<std::int32_t>(),
-                                            .statistics = e.out(statistics).ptr<T>(),
-                                            .counts = e.out(counts).ptr<T>()});
+    kernels::route(
+        s, kernels::RouteArgs<T>{.options = options,
+                                 .mask = e.in(mask).ptr<std::int32_t>(),
+                                 .logits = e.in(logits).ptr<T>(),
+                                 .bias = biased ? reinterpret_cast<T*>(e.workspace()) : nullptr,
+                                 .scores = e.out(scores).ptr<T>(),
+                                 .lse = e.out(lse).ptr<T>(),
+                                 .entropy = e.out(entropy).ptr<T>(),
+                                 .weights = e.out(weights).ptr<T>(),
+                                 .choice = e.out(choice).ptr<std::int32_t>(),
+                                 .statistics = e.out(statistics).ptr<T>(),
+                                 .counts = e.out(counts).ptr<T>()});
     if (options.capacity > 0)
       kernels::limit_slots(s, kernels::LimitSlotsArgs{options, e.in(mask).ptr<std::int32_t>(),
                                                       e.out(choice).ptr<std::int32_t>(),
@@ -134,7 +160,37 @@ struct Route final : graph::StagedOp {
                                          .dstatistics = e.grad_out(statistics).ptr<T>(),
                                          .counts = e.out(counts).ptr<T>(),
                                          .dlogits = e.grad_in(logits).tensor.ptr<T>()});
+    if (const graph::GradSlot error = e.grad_in(bias))
+      kernels::load_error(
+          s, kernels::LoadErrorArgs<T>{options.rows.sequences, options.experts,
+                                       e.out(counts).ptr<T>(), options.rows.share.rank == 0,
+                                       error.tensor.ptr<T>(), error.accumulate});
   }
+};
+
+struct RouterLoad final : graph::Op {
+  enum In { statistics, counts, offsets };
+  enum Out { load };
+
+  Rows rows;
+  std::int64_t experts, experts_here;
+  DType dtype;
+
+  std::string_view kind() const override { return "router_load"; }
+  graph::Saved saved() const override { return {}; }
+  void forward(graph::Exec& e) const override {
+    with_float(dtype, [&]<class T>() {
+      using W = Accum<T>;
+      device::on(e.stream(), [&](auto& s) {
+        kernels::router_load(
+            s, kernels::RouterLoadArgs<W>{rows.sequences, experts, e.in(statistics).ptr<W>(),
+                                          e.in(counts).ptr<W>(), rows.share.rank == 0,
+                                          e.in(offsets).ptr<std::int32_t>() + experts_here,
+                                          e.out(load).ptr<double>()});
+      });
+    });
+  }
+  void backward(graph::Exec&) const override {}
 };
 
 struct RouterTermOp final : graph::Op {
@@ -283,7 +339,7 @@ graph::Value router_logits(graph::Recorder& r, graph::Value x, graph::Value weig
   return r.apply(std::move(op), {x, weight}, {{shape, accum_type(r.dtype())}});
 }
 
-Routing route(graph::Recorder& r, graph::Value logits, graph::Value mask,
+Routing route(graph::Recorder& r, graph::Value logits, graph::Value mask, graph::Value bias,
               const kernels::RouterOptions& o) {
   const std::int64_t tokens = o.rows.tokens(), slots = tokens * o.top_k;
   TFM_CHECK(r.info(logits).shape[0] == tokens && r.info(logits).shape[1] == o.experts,
@@ -291,21 +347,33 @@ Routing route(graph::Recorder& r, graph::Value logits, graph::Value mask,
   auto op = std::make_unique<Route>();
   op->options = o;
   op->dtype = r.dtype();
+  op->biased = static_cast<bool>(bias);
   const DType t = accum_type(r.dtype());
   const graph::OutputSpec weights{{tokens, o.top_k}, t},
-      statistics{{o.rows.sequences, o.experts + 1}, t},
+      statistics{{o.rows.sequences, kernels::routing_statistics(o.experts)}, t},
       counts{{o.rows.sequences, o.experts}, t, false}, choice{{tokens, o.top_k}, DType::i32, false},
       by_slot{{slots}, DType::i32, false}, offsets{{o.experts + 1}, DType::i32, false},
-      scores{{tokens, o.experts}, t, false}, lse{{tokens}, t, false},
+      scores{{tokens, o.experts}, t, false}, of_token{{tokens}, t, false},
       kept{{o.capacity > 0 ? tokens : 0, o.top_k}, DType::i32, false};
-  const graph::Value first =
-      r.apply(std::move(op), {logits, mask},
-              {weights, statistics, counts, choice, by_slot, by_slot, offsets, scores, lse, kept});
+  const graph::Value first = r.apply(std::move(op), {logits, mask, bias},
+                                     {weights, statistics, counts, choice, by_slot, by_slot,
+                                      offsets, scores, of_token, of_token, kept});
   const auto output = [&](Route::Out which) { return graph::Value{first.id + which}; };
   return {output(Route::weights), output(Route::statistics),
           output(Route::counts),  output(o.capacity > 0 ? Route::kept : Route::choice),
           output(Route::place),   output(Route::slot),
           output(Route::offsets)};
+}
+
+graph::Value router_load(graph::Recorder& r, const Routing& routing, const Routing& here,
+                         const kernels::RouterOptions& options) {
+  auto op = std::make_unique<RouterLoad>();
+  op->rows = options.rows;
+  op->experts = options.experts;
+  op->experts_here = r.info(here.offsets).shape[0] - 1;
+  op->dtype = r.dtype();
+  return r.apply(std::move(op), {routing.statistics, routing.counts, here.offsets},
+                 {{{options.experts + 2}, DType::f64, false}});
 }
 
 graph::Value router_term(graph::Recorder& r, kernels::RouterTerm term, const Routing& routing,

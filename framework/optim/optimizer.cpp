@@ -108,7 +108,8 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
 void Optimizer::add_counted(std::int64_t begin, std::int64_t end, std::int64_t at) {
   each_parameter(*parameters_, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
     const nn::ParameterSpec& spec = parameters_->spec(i);
-    if (!spec.trained || mesh_.place(spec.copies_of_shares(mesh_.layout)) > 0) return;
+    if (!spec.trained || spec.evens_load || mesh_.place(spec.copies_of_shares(mesh_.layout)) > 0)
+      return;
     const kernels::Range r{first - begin + at, last - begin + at};
     if (!counted_.empty() && counted_.back().end == r.begin)
       counted_.back().end = r.end;
@@ -160,8 +161,9 @@ void Optimizer::measure(device::AnyStream stream, const FlatBuffers& flat,
 void Optimizer::update(device::AnyStream stream, const FlatBuffers& flat,
                        const StepNumbers* numbers, const StepOutcome* outcome) const {
   comm::Calls calls(tensors_, update_calls_);
-  options_.rule->update(
-      {stream, dtype_, flat, numbers, outcome, shards_, *parameters_, tensors_, &calls});
+  const Update all{stream, dtype_, flat, numbers, outcome, shards_, *parameters_, tensors_, &calls};
+  options_.rule->update(all);
+  options_.load_rule->update(all);
   lend(calls, flat);
   calls.finish();
 }

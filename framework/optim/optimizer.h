@@ -10,7 +10,7 @@
 namespace tfm::optim {
 
 struct OptimizerOptions {
-  std::shared_ptr<const Rule> rule;
+  std::shared_ptr<const Rule> rule, load_rule;
   double grad_clip = 0;  // 0: off
   int zero = 0;
   graph::Sharded sharded;

@@ -14,15 +14,16 @@
 
 namespace tfm::optim {
 
-// The group of parameters without update and state.
-constexpr int kNotTrained = -1;
+// Groups that Rule::groups() does not have, of parameters without state: those without an update,
+// and those of ParameterSpec::evens_load.
+constexpr int kNotTrained = -1, kEvensLoad = -2;
 
 // Elements [begin, end) of the flat buffers that this rank updates.
 struct StateRange {
   std::int64_t begin = 0, end = 0;
   std::int64_t state_offset = 0;  // of element `begin` in master weights and average
   bool decay = false;             // weight decay applies
-  int group = 0;                  // index into Rule::groups(), or kNotTrained
+  int group = 0;                  // index into Rule::groups(), or one of the above
   std::int64_t group_offset = 0;  // of element `begin` in each of the group's states
 };
 // The elements of a range that belong to one part, without padding.
@@ -178,10 +179,12 @@ class Rule {
 };
 
 inline int group_of(const Rule& rule, const nn::ParameterSpec& spec) {
-  return spec.trained ? rule.group_of(spec) : kNotTrained;
+  return !spec.trained ? kNotTrained : spec.evens_load ? kEvensLoad : rule.group_of(spec);
 }
 
 // Makes the rule named by optimizer.type. `config.lr`: the peak of the schedule.
 std::shared_ptr<const Rule> make_rule(const config::OptimizerConfig& config);
+// Moves the biases of experts by `rate` towards an even load (Wang et al. 2024, algorithm 1).
+std::shared_ptr<const Rule> make_load_rule(double rate);
 
 }  // namespace tfm::optim

@@ -87,9 +87,8 @@ class Builder {
       const nn::ParameterSpec& spec = parameters_.spec(i);
       const int group = group_of(rule_, spec);
       // The states of a single group are laid out as master weights are.
-      std::int64_t none = 0, &at = group == kNotTrained
-                                       ? none
-                                       : group_elements_[static_cast<std::size_t>(group)];
+      std::int64_t none = 0,
+                   &at = group < 0 ? none : group_elements_[static_cast<std::size_t>(group)];
       const StateRange r{.begin = first,
                          .end = last,
                          .state_offset = state_offset + first - begin,
@@ -168,7 +167,7 @@ std::vector<std::int64_t> most_elements(const nn::ParameterSet& parameters, cons
   std::vector<std::vector<std::int64_t>> n(groups, std::vector<std::int64_t>(ranks.size()));
   const auto add = [&](std::size_t rank, std::int64_t begin, std::int64_t end) {
     each_parameter(parameters, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
-      if (const int group = group_of(rule, parameters.spec(i)); group != kNotTrained)
+      if (const int group = group_of(rule, parameters.spec(i)); group >= 0)
         n[static_cast<std::size_t>(group)][rank] += last - first;
     });
   };

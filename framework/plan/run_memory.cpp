@@ -23,6 +23,14 @@ std::int64_t activation_bytes(const StepPlan& p) {
   return std::max(most, rule_memory(p));
 }
 
+std::int64_t load_elements(const StepPlan& p) {
+  const nn::Recording& training = p.largest().training;
+  std::int64_t n = 0;
+  for (const graph::Value load : training.router_terms.loads)
+    n += training.tape->info(load).shape.elements();
+  return n;
+}
+
 std::int64_t elements_of(const StepPlan& p, bool sharded) {
   return sharded ? p.shards().elements : p.model().parameters().flat_elements();
 }
@@ -84,15 +92,18 @@ RunMemory lay_out(const StepPlan& p, device::Arena& arena, device::Arena& work,
   device::Arena& host = p.on_host() ? arena : staging;
   RunMemory m{.flat = lay_out_flat(p, arena)};
   lay_out_work(p, work, m);
+  const std::int64_t loads = load_elements(p);
   m.host.resize(p.on_host() ? 1 : 2);
   for (RunMemory::Host& h : m.host) {
     for (const auto& [field, elements] : p.batch_elements())
       h.batch[field] = host.take_span<std::int32_t>(kBatch, elements);
     h.numbers = host.take_span<StepNumbers>(kBatch, p.most_micro_batches());
     h.outcome = host.take_span<StepOutcome>(kBatch, 1).data();
+    h.loads = host.take_span<double>(kBatch, loads);
   }
   m.numbers = arena.take_span<StepNumbers>(kBatch, 1).data();
   m.outcome = arena.take_span<StepOutcome>(kBatch, 1).data();
+  m.loads = arena.take_span<double>(kBatch, loads);
   for (const auto& [name, bytes] : p.leaves(graph::Role::input))
     m.leaves[name] = arena.take(kBatch, bytes);
   for (const auto& [name, bytes] : p.leaves(graph::Role::constant))

@@ -21,12 +21,14 @@ struct RunMemory {
   std::map<std::string, std::byte*> leaves;  // by name: inputs of a micro-batch, and constants
   StepNumbers* numbers = nullptr;
   StepOutcome* outcome = nullptr;
+  std::span<double> loads;  // nn::RouterTerms::loads, one after the other, over the micro-batches
   // Host memory that the host fills and reads for one step. For a device there are two, because the
   // next step is launched before this one is done.
   struct Host {
     BatchFields batch;               // this rank's part of the global batch
     std::span<StepNumbers> numbers;  // by micro-batch
     StepOutcome* outcome = nullptr;
+    std::span<double> loads;
   };
   std::vector<Host> host;
 };

@@ -189,6 +189,7 @@ optim::OptimizerOptions optimizer_of(const StepPlan& p) {
   config::OptimizerConfig optimizer = c.optimizer;
   optimizer.lr = schedule_of(c).peak();  // which with noam lr is not
   return {.rule = optim::make_rule(optimizer),
+          .load_rule = optim::make_load_rule(c.model.router_loss.rate),
           .grad_clip = c.optimizer.grad_clip,
           .zero = static_cast<int>(c.parallel.zero),
           .sharded = p.sharded(),

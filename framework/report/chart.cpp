@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "core/strings.h"
 #include "core/utf8.h"
@@ -277,6 +278,44 @@ std::string draw(const BarChart& chart) {
          "-d\" class=\"plot\" style=\"height:" +
          std::to_string(row * static_cast<int>(chart.bars.size())) + "px\">" +
          heading(chart.id, chart.title, chart.description) + body + "</svg></div>\n";
+}
+
+// Cells of the same shade are one path.
+std::string draw(const HeatMap& map) {
+  constexpr int kShades = 8;
+  std::map<int, std::string> shades;
+  std::size_t columns = 1;
+  for (std::size_t r = 0; r < map.rows.size(); ++r) {
+    columns = std::max(columns, map.rows[r].size());
+    for (std::size_t c = 0; c < map.rows[r].size(); ++c) {
+      const double value = std::clamp(map.rows[r][c], -1.0, 1.0);
+      const int shade = static_cast<int>(std::lround(value * kShades));
+      if (shade != 0)
+        shades[shade] += "M" + std::to_string(c) + " " + std::to_string(r) + "h1v1h-1z";
+    }
+  }
+  std::string cells, labels;
+  for (const auto& [shade, path] : shades)
+    cells += std::string("<path style=\"fill:var(--c") + (shade > 0 ? "1" : "0") +
+             ");fill-opacity:" + number(std::abs(shade) / static_cast<double>(kShades)) +
+             "\" d=\"" + path + "\"/>";
+  const bool named = std::ranges::all_of(map.labels, [](const auto& l) { return !l.empty(); });
+  const std::size_t height = std::max<std::size_t>(map.rows.size() * (named ? 16 : 6), 24);
+  for (std::size_t r = 0; r < map.labels.size(); ++r)
+    if (!map.labels[r].empty())
+      labels += "<text y=\"" +
+                percent((static_cast<double>(r) + (named ? 0.75 : 0.0)) /
+                        static_cast<double>(map.rows.size())) +
+                "\"" + (named ? "" : " dy=\"10\"") + ">" + escaped(map.labels[r]) + "</text>";
+  return "<div class=\"bars\"><svg role=\"img\" aria-labelledby=\"" + map.id + "-t " + map.id +
+         "-d\" class=\"plot\" style=\"height:" + std::to_string(height) + "px\">" +
+         heading(map.id, map.title, map.description) + labels +
+         "<svg x=\"18%\" width=\"82%\" height=\"100%\" preserveAspectRatio=\"none\" viewBox=\"0 "
+         "0 " +
+         std::to_string(columns) + " " + std::to_string(map.rows.size()) +
+         "\"><rect width=\"100%\" height=\"100%\" style=\"fill:none;stroke:var(--soft);"
+         "vector-effect:non-scaling-stroke\"/>" +
+         cells + "</svg></svg></div>\n";
 }
 
 }  // namespace tfm::report

@@ -59,4 +59,12 @@ struct BarChart {
 };
 std::string draw(const BarChart& chart);
 
+// Cells of a table as colors: 0 is white, 1 and more orange, -1 and less blue.
+struct HeatMap {
+  std::string id, title, description;
+  std::vector<std::string> labels;  // by row; empty: none
+  std::vector<std::vector<double>> rows;
+};
+std::string draw(const HeatMap& map);
+
 }  // namespace tfm::report

@@ -142,6 +142,7 @@ std::string page(const Runs& runs) {
                               {"time", "Time by phase", phases(runs)},
                               {"memory", "Memory", memory(runs)},
                               {"collectives", "Collectives", collectives(runs)},
+                              {"experts", "Experts", experts(runs)},
                               {"scaling", "Scaling", scaling(runs)},
                               {"configuration", "Configuration", configuration(runs)}};
   const std::string title =

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "config/settings.h"
@@ -21,7 +22,8 @@ using Json = nlohmann::json;
 const std::set<std::string> kNoMetrics{"step", "tokens", "seconds",
                                        "time"};  // keys of an evaluation
 
-constexpr double kLatest = 1e11;  // Unix time; later ones are damage
+constexpr std::size_t kMostLoads = 200;  // Run::expert_loads
+constexpr double kLatest = 1e11;         // Unix time; later ones are damage
 
 double number_of(const Json& object, const char* key) {
   const auto at = object.find(key);
@@ -41,6 +43,15 @@ std::map<std::string, std::int64_t> integers_of(const Json& object, const char* 
     for (const auto& [name, value] : at->items())
       if (value.is_number_integer()) all[name] = value.get<std::int64_t>();
   return all;
+}
+
+// By their numbers, and what stands before these.
+bool layer_before(const std::string& a, const std::string& b) {
+  const auto key = [](const std::string& name) {
+    const std::size_t at = name.find_last_not_of("0123456789") + 1;
+    return std::tuple(name.substr(0, at), name.size() - at, name);
+  };
+  return key(a) < key(b);
 }
 
 class Reader {
@@ -133,6 +144,8 @@ class Reader {
     for (auto* all : {&run_.steps, &run_.phases, &run_.evaluations})
       for (auto& [name, series] : *all) series.cut(at);
     run_.dates.cut(at), run_.elapsed.cut(at);
+    if (std::erase_if(run_.expert_loads, [&](const ExpertLoads& l) { return l.step > at; }) > 0)
+      passing_ = false;
     std::erase_if(run_.restarts, [&](std::int64_t step) { return step > last; });
     run_.last_step = std::min(run_.last_step, last);
   }
@@ -149,9 +162,34 @@ class Reader {
     for (const auto& [name, value] : line.items())  // terms of the loss
       if (name.starts_with("loss_") && name != "loss_scale" && value.is_number())
         run_.steps[name].add(at, value.get<double>());
+    if (const auto loads = line.find("expert_load"); loads != line.end() && loads->is_object())
+      add_loads(at, *loads);
     if (const auto phases = line.find("phases"); phases != line.end() && phases->is_object())
       for (const auto& [name, seconds] : phases->items())
         if (seconds.is_number()) run_.phases[name].add(at, seconds.get<double>());
+  }
+
+  // Every so manieth one is kept, and the last.
+  void add_loads(double step, const Json& layers) {
+    ExpertLoads loads{.step = step, .layers = {}};
+    for (const auto& [layer, of] : layers.items()) {
+      if (!of.is_array() || of.empty()) continue;
+      auto& values = loads.layers.emplace_back(layer, std::vector<double>()).second;
+      for (const Json& x : of)
+        values.push_back(x.is_number() && x.get<double>() >= 0 ? x.get<double>() : 0);
+    }
+    if (loads.layers.empty()) return;
+    std::ranges::sort(loads.layers, layer_before,
+                      &std::pair<std::string, std::vector<double>>::first);
+    std::vector<ExpertLoads>& all = run_.expert_loads;
+    if (passing_ && !all.empty()) all.pop_back();
+    if (all.size() == kMostLoads) {
+      for (std::size_t i = 1; i < all.size(); ++i)
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
+      load_stride_ *= 2;
+    }
+    passing_ = loads_++ % load_stride_ != 0;
+    all.push_back(std::move(loads));
   }
 
   // A clock that is set back does not turn the axis round.
@@ -187,6 +225,8 @@ class Reader {
   double start_ = std::nan(""), before_ = 0;  // of the last start; seconds of running before it
   std::size_t damaged_ = 0, first_ = 0;
   bool any_ = false;
+  std::size_t loads_ = 0, load_stride_ = 1;  // of experts: read, and of these one is kept
+  bool passing_ = false;                     // the last ones are kept until the next
 };
 
 std::string name_of(const fs::path& directory) {

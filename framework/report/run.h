@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tfm::report {
@@ -34,6 +35,12 @@ struct ScalingPoint {
   bool oversubscribed = false;
 };
 
+// Of a logged step: by layer, the load of each expert as a multiple of an even one.
+struct ExpertLoads {
+  double step = 0;
+  std::vector<std::pair<std::string, std::vector<double>>> layers;  // in the model's order
+};
+
 struct Run {
   std::string name, path;
   std::string config;  // effective, YAML
@@ -55,6 +62,7 @@ struct Run {
   std::map<std::string, Series> steps;            // by name: loss, grad_norm, lr, ...
   std::map<std::string, Series> phases;           // seconds by phase of a step
   std::map<std::string, Series> evaluations;      // by metric
+  std::vector<ExpertLoads> expert_loads;          // of up to 201 steps
   std::map<std::string, double> seconds_outside;  // outside of steps: evaluation, checkpoints
   std::int64_t begin = 0;                         // step that the first start resumed from
   std::int64_t last_step = 0;

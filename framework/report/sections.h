@@ -35,6 +35,7 @@ std::string speed(const Runs& runs);         // throughput, MFU, time of a step
 std::string phases(const Runs& runs);
 std::string memory(const Runs& runs);
 std::string collectives(const Runs& runs);
+std::string experts(const Runs& runs);  // their load
 std::string scaling(const Runs& runs);
 std::string configuration(const Runs& runs);
 

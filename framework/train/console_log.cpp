@@ -15,6 +15,15 @@ std::string listed(const std::vector<std::pair<std::string, double>>& numbers) {
   return text;
 }
 
+std::string load_text(const TrainingRun& run) {
+  const ExpertLoad& load = run.expert_load;
+  if (load.layers().empty()) return "";
+  std::string text = printed(" | busiest expert x%.2f", load.most());
+  if (run.mesh.layout.size(nn::kExpertAxes) > 1)
+    text += printed(" | busiest rank x%.2f", load.busiest_rank());
+  return text;
+}
+
 // What the ranks compute on and how they exchange.
 std::string place_of(TrainingRun& run) {
   const HostFacts& host = run.machine.host;
@@ -84,7 +93,8 @@ class ConsoleLog final : public Observer {
         run.step,    run.config.train.steps,  r.loss,    r.grad_norm,
         run.lr,      run.tokens_per_second(), run.mfu(), peak_memory_bytes(run),
         run.seconds, run.seconds_left()};
-    if (run.logged()) say(telemetry::step_line(sample) + listed(run.term_losses(r.terms)));
+    if (run.logged())
+      say(telemetry::step_line(sample) + listed(run.term_losses(r.terms)) + load_text(run));
     telemetry::set_live_line(telemetry::step_bar(sample));
   }
 

@@ -182,6 +182,20 @@ std::int64_t Engine::graphs() const {
   return std::ranges::count_if(replays_, [](const auto& entry) { return entry.second.recorded(); });
 }
 
+// Adds a micro-batch's to those before.
+void Engine::copy_loads(const plan::ShapePlan& shape, std::int64_t slot,
+                        const graph::ExecContext& context) {
+  double* to = memory_.loads.data();
+  for (const graph::Value load : shape.training.router_terms.loads) {
+    const Tensor from = shape.train_program.value(load, slot);
+    device::on(context.stream, [&](auto& s) {
+      kernels::copy(s, kernels::CopyArgs<double>{from.elements(), from.ptr<double>(), to,
+                                                 !context.state.micro_batch.first});
+    });
+    to += from.elements();
+  }
+}
+
 // With the last one the norm and the update.
 void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
                       const graph::ExecContext& context, bool update) {
@@ -202,6 +216,7 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
                                                      !context.state.micro_batch.first});
         });
       }
+    if (pass.makes_losses(program.chunks())) copy_loads(shape, slot, context);
     if (const graph::Value excess = shape.training.router_terms.excess;
         excess && pass.makes_losses(program.chunks()))
       device::on(stream, [&](auto& s) {
@@ -311,6 +326,8 @@ void Engine::enqueue(std::size_t launched, bool ahead) {
     run_pass(shape, pass, context, s.lr.has_value());
   }
   device::download_async(device_.stream(), host.outcome, memory_.outcome, sizeof(StepOutcome));
+  device::download_async(device_.stream(), host.loads.data(), memory_.loads.data(),
+                         static_cast<std::int64_t>(host.loads.size_bytes()));
   s.done.record(device_.stream());
 }
 
@@ -341,6 +358,7 @@ StepResult Engine::finish() {
     updates_ += result.applied;
   }
   --under_way_;
+  finished_ = oldest_;
   oldest_ = (oldest_ + 1) % memory_.host.size();
   if (under_way_ > 0 && !result.applied) {
     wait_for(launched_[oldest_].done);  // until then the device may read the numbers it was given

@@ -104,6 +104,9 @@ class Engine {
   const optim::FlatBuffers& flat() const { return memory_.flat; }
   const optim::Optimizer& optimizer() const { return optimizer_; }
   std::int64_t graphs() const;  // CUDA graphs recorded so far
+  // Of this rank's layers with experts in the last step that was finished, one after the other: the
+  // sums over its micro-batches of ops::router_load.
+  std::span<const double> loads() const { return memory_.host[finished_].loads; }
   // Plans made anew so far, with more room for rows of experts.
   std::int64_t replans() const { return replans_; }
   // Adds the times of later steps to `times`; each part then waits for the device. Null: no longer.
@@ -146,6 +149,8 @@ class Engine {
                                                         const plan::ShapePlan& shape) const;
   void run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
                 const graph::ExecContext& context, bool update);
+  void copy_loads(const plan::ShapePlan& shape, std::int64_t slot,
+                  const graph::ExecContext& context);
   void wait_for(const device::Event& event);
   // Collective: how much larger parallel.expert_bound must probably be for the oldest step
   // launched; 0: there was room for its rows of experts on all ranks.
@@ -164,7 +169,7 @@ class Engine {
   optim::LossScale loss_scale_;
   std::int64_t updates_ = 0, replans_ = 0;
   std::array<Launched, 2> launched_;  // used in turn
-  std::size_t oldest_ = 0, under_way_ = 0;
+  std::size_t oldest_ = 0, under_way_ = 0, finished_ = 0;
   std::map<Recorded, device::Replay> replays_;
   StepTimes* times_ = nullptr;
 };

@@ -1,5 +1,6 @@
 // metrics.jsonl: one line per event.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -18,6 +19,7 @@ using Json = nlohmann::ordered_json;
 using telemetry::MetricsLine;
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();  // null
+constexpr std::size_t kLoads = 256;                                    // of experts
 constexpr std::size_t kMemoryPoints = 240;  // of the activations' memory over a step
 
 // Those of a step by operation, axis and size.
@@ -66,6 +68,25 @@ std::string phases_json(const StepPhases& phases) {
   for (const auto& [name, seconds] : phases)
     json += (json.empty() ? "\"" : ",\"") + std::string(name) + "\":" + number_text(seconds);
   return "{" + json + "}";
+}
+
+// So that lines have kLoads of them on average, at most: every so manieth logged step.
+bool has_loads(const TrainingRun& run) {
+  std::size_t experts = 0;
+  for (const ExpertLoad::Layer& l : run.expert_load.layers()) experts += l.loads.size();
+  const auto every = static_cast<std::int64_t>(ceil_div(experts, kLoads));
+  return experts > 0 &&
+         (run.step / std::max<std::int64_t>(run.config.metrics.log_every, 1) % every == 0 ||
+          run.last());
+}
+
+std::string loads_json(const ExpertLoad& load) {
+  Json all = Json::object();
+  for (const ExpertLoad::Layer& l : load.layers()) {
+    Json& loads = all[l.name] = Json::array();
+    for (const double x : l.loads) loads.push_back(std::round(x * 1000) / 1000);
+  }
+  return all.dump();
 }
 
 class MetricsFile final : public Observer {
@@ -119,6 +140,11 @@ class MetricsFile final : public Observer {
     MetricsLine line("step");
     line.add("step", run.step).add("loss", r.loss);
     for (const auto& [name, loss] : run.term_losses(r.terms)) line.add(name, loss);
+    if (const ExpertLoad& load = run.expert_load; !load.layers().empty())
+      line.add("busiest_expert", load.most())
+          .add("busiest_expert_rank", load.busiest_rank())
+          .add("router_entropy", load.entropy());
+    if (has_loads(run)) line.add_json("expert_load", loads_json(run.expert_load));
     write(line.add("grad_norm", r.grad_norm)
               .add("lr", run.lr)
               .add("tokens", r.tokens)

@@ -17,6 +17,7 @@ TrainingRun::TrainingRun(const config::Config& config, const comm::Mesh& mesh,
       data(config),
       engine(plan::make_step_plan(config, mesh), device),
       watchdog(mesh, file_timeout()),
+      expert_load(engine),
       time_left(config) {}
 
 bool TrainingRun::needs_engine() const {

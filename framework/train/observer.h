@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/watchdog.h"
 #include "data/run_data.h"
+#include "train/expert_load.h"
 #include "train/rank_times.h"
 #include "train/time_left.h"
 
@@ -51,6 +52,7 @@ struct TrainingRun {
   double flops = 0;   // of that step's products, on all ranks
   StepPhases phases;  // of these seconds on this rank; on a GPU: data and the rest
   std::optional<RankTimes> rank_times;  // with metrics.listen, as of the last step logged
+  ExpertLoad expert_load;               // of the last step logged
   TimeLeft time_left;
   Machine machine;
   std::int64_t planned_bytes = 0;        // the most of any rank; of the last plan

@@ -85,6 +85,26 @@ class MetricsServer final : public Observer {
 
   using Family = telemetry::MetricFamily;
 
+  static void add_load(const TrainingRun& run, std::vector<Family>& all) {
+    if (run.expert_load.layers().empty()) return;
+    Family busiest{"tfm_busiest_expert_ratio", "Load of the busiest expert, even: 1.", false, {}},
+        idlest{"tfm_idlest_expert_ratio", "Load of the least busy expert, even: 1.", false, {}},
+        rank{"tfm_busiest_expert_rank_ratio", "Rows of the rank with most, even: 1.", false, {}},
+        entropy{"tfm_router_entropy_nats",
+                "Entropy of a token's probabilities of experts, the mean.",
+                false,
+                {}};
+    for (const ExpertLoad::Layer& l : run.expert_load.layers()) {
+      const std::map<std::string, std::string> labels{{"layer", l.name}};
+      busiest.values.emplace_back(labels, l.most());
+      idlest.values.emplace_back(labels, *std::ranges::min_element(l.loads));
+      rank.values.emplace_back(labels, l.busiest_rank);
+      entropy.values.emplace_back(labels, l.entropy);
+    }
+    for (Family& f : {std::ref(busiest), std::ref(idlest), std::ref(rank), std::ref(entropy)})
+      all.push_back(std::move(f));
+  }
+
   std::vector<Family> others(const TrainingRun& run) const {
     std::vector<Family> all{starts_};
     if (run.engine.plan().dtype == DType::f16)
@@ -100,6 +120,7 @@ class MetricsServer final : public Observer {
                      "A term of the training loss of the last logged step.",
                      false,
                      {{{}, loss}}});
+    add_load(run, all);
     const RankTimes& times = *run.rank_times;
     const auto labels = [&](int rank) {
       return std::map<std::string, std::string>{{"rank", std::to_string(rank)},

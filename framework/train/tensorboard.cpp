@@ -31,6 +31,11 @@ class TensorBoard final : public Observer {
                                 {"train/step_seconds", run.seconds}};
     for (const auto& [name, loss] : run.term_losses(r.terms))
       scalars.emplace_back("train/" + name, loss);
+    if (const ExpertLoad& load = run.expert_load; !load.layers().empty()) {
+      scalars.emplace_back("experts/busiest_expert", load.most());
+      scalars.emplace_back("experts/busiest_expert_rank", load.busiest_rank());
+      scalars.emplace_back("experts/router_entropy", load.entropy());
+    }
     if (const auto mfu = run.mfu()) scalars.emplace_back("train/mfu", *mfu);
     if (run.engine.loss_scale().dynamic) scalars.emplace_back("train/loss_scale", r.loss_scale);
     for (const auto& [phase, seconds] : run.phases)

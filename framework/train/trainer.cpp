@@ -143,6 +143,8 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
     run.time_left.add_step(run.seconds);
     if (run.rank_times) run.rank_times->add(run.phases);
     if (run.rank_times && run.logged()) run.rank_times->gather();
+    if (run.logged() && !run.expert_load.layers().empty())
+      run.expert_load.gather(run.engine, run.result.shape);
     run.tell(&Observer::after_step);
   }
 

@@ -54,7 +54,8 @@ class AsRun {
         engine_(start(config.recompute)),
         slices_(*engine_, reference_.parameters(), mesh),
         data_(config_, engine_->plan().shapes[0].batch, kAsRunSteps),
-        rule_(optim::make_rule(config.optimizer)) {}
+        rule_(optim::make_rule(config.optimizer)),
+        load_rule_(optim::make_load_rule(config.model.router_loss.rate)) {}
 
   std::vector<Finding> operator()(const std::function<void(Trace&)>& traced) {
     set_initial_weights();
@@ -139,10 +140,10 @@ class AsRun {
     const double most = config_.optimizer.grad_clip,
                  clip = most > 0 ? std::min(1.0, most / (s.result.grad_norm + 1e-6)) : 1;
     parts("update of step 1", [&](std::size_t i) {
-      const bool decays = engine_->model().parameters().spec(slices_[i].parameter).decay;
-      UpdateCheck part(*rule_);
+      const nn::ParameterSpec& spec = engine_->model().parameters().spec(slices_[i].parameter);
+      UpdateCheck part(spec.evens_load ? *load_rule_ : *rule_);
       slices_.each_own(i, [&](std::size_t k) {
-        part.add({s.before[i][k], s.gradients[i][k] * clip, s.rate, decays}, after[i][k]);
+        part.add({s.before[i][k], s.gradients[i][k] * clip, s.rate, spec.decay}, after[i][k]);
       });
       return part.deviation(std::sqrt(square_sum(s.before[i].data(), std::ssize(s.before[i]))));
     });
@@ -210,7 +211,7 @@ class AsRun {
   std::unique_ptr<train::Engine> engine_;
   const RankSlices slices_;
   SyntheticData data_;
-  const std::shared_ptr<const optim::Rule> rule_;
+  const std::shared_ptr<const optim::Rule> rule_, load_rule_;
   std::vector<Finding> all_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "job.h"
 #include "support/batch.h"
+#include "train/expert_load.h"
 #include "verify/layout.h"
 
 namespace tfm {
@@ -17,7 +18,8 @@ const std::vector<std::string> kModels{
     "family: decoder, n_layers: 2, n_heads: 8, d_head: 8, d_ff: 24, vocab_size: 50, position: "
     "rope, "
     "norm: rmsnorm, activation: swiglu, bias: false, experts: {count: 16, top_k: 4, router: "
-    "sigmoid, scale: 2.5, shared: 1, shared_gate: true, first_dense: 1}",
+    "sigmoid, scale: 2.5, shared: 1, shared_gate: true, first_dense: 1, groups: 4, top_groups: 2, "
+    "balance: {type: both, rate: 0.05}}",
     "family: encoder_decoder, n_layers: 2, n_heads: 8, d_head: 8, d_ff: 24, vocab_size: 50, "
     "position: relative, activation: relu, dropout: {ffn: 0.3}, "
     "experts: {count: 8, top_k: 1, normalize: false, every: 2}",
@@ -83,6 +85,46 @@ void count_up(std::int64_t first, std::int64_t count, const BatchFields& fields)
     for (std::int64_t i = 0; i < count * width; ++i)
       to[static_cast<std::size_t>(i)] = static_cast<std::int32_t>((first * width + i) * 7 % 50);
   }
+}
+
+TEST(ExpertBias, MovesTowardsAnEvenLoadAndIsNoPartOfTheNorm) {
+  for (const comm::Layout::Sizes& s : layouts())
+    for (const int zero : {0, 1, 3}) {
+      if (s.replicas > 1 && zero == 0) continue;
+      std::vector<double> norms;
+      for (const std::string type : {"none", "bias"}) {
+        std::string model = kModels[0];
+        model.insert(model.size() - 1,
+                     ", balance: {type: " + type + (type == "bias" ? ", rate: 0.125}" : "}"));
+        const config::Config config = config_of(model, s, zero, 0, 4);
+        train::Engine engine(plan::make_step_plan(config, test::mesh_of(config::layout_of(config))),
+                             1);
+        engine.initialize_parameters();
+        const train::StepResult r = test::train_step(engine, 1, 1e-3, count_up);
+        norms.push_back(r.grad_norm);
+        train::ExpertLoad load(engine);
+        load.gather(engine, r.shape);
+        const std::shared_ptr<std::byte> memory = engine.whole_parameters();
+        const nn::ParameterSet& parameters = engine.model().parameters();
+        std::size_t biases = 0;
+        for (int i = 0; i < parameters.size(); ++i) {
+          if (!parameters.spec(i).evens_load || !parameters.owned(i)) continue;
+          const std::string& name = parameters.spec(i).parts[0].name;
+          const auto layer = std::ranges::find_if(load.layers(), [&](const auto& l) {
+            return name == l.name + ".ffn.router.load_bias";
+          });
+          ASSERT_NE(layer, load.layers().end()) << name;
+          const float* const bias = parameters.view(i, memory.get(), DType::f32).ptr<float>();
+          for (std::size_t e = 0; e < layer->loads.size(); ++e, ++biases)
+            EXPECT_EQ(bias[e], layer->loads[e] > 1   ? -0.125F
+                               : layer->loads[e] < 1 ? 0.125F
+                                                     : 0)
+                << name << " " << layer->loads[e] << " " << comm::Layout(s).str();
+        }
+        EXPECT_EQ(biases > 0, type == "bias");
+      }
+      EXPECT_EQ(norms[0], norms[1]) << comm::Layout(s).str();
+    }
 }
 
 TEST(ExpertRoom, StepsAreRepeatedUntilThereIsRoomAndNotAgain) {

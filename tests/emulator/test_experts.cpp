@@ -15,7 +15,7 @@ using Integers = typename D::template Array<std::int32_t>;
 
 struct RouterCase {
   kernels::RouterOptions options;
-  bool padded;
+  bool padded, biased = false;
 
   template <class D, class T>
   Results run() const {
@@ -26,16 +26,24 @@ struct RouterCase {
     Integers<D> mask("mask", real), choice("choice", n * options.top_k);
     typename D::template Array<T> logits("logits", random_values(n * experts, 1, 4)),
         scores("scores", n * experts), lse("lse", n), weights("weights", n * options.top_k),
-        statistics("statistics", b * (experts + 1)), counts("counts", b * experts),
-        dweights("dweights", random_values(n * options.top_k, 2)),
-        dstatistics("dstatistics", b * (experts + 1)), dx("dx", n * experts);
-    Integers<D> kept("kept", n * options.top_k);
-    dstatistics.assign(random_values(b * (experts + 1), 3));
-    typename D::template Array<double> balance("balance", 1), z("z", 1);
+        entropy("entropy", n), bias("bias", random_values(experts, 4)),
+        statistics("statistics", b * (experts + 2)), counts("counts", b * experts),
+        error("error", experts), dweights("dweights", random_values(n * options.top_k, 2)),
+        dstatistics("dstatistics", b * (experts + 2)), dx("dx", n * experts);
+    Integers<D> kept("kept", n * options.top_k), rows("rows", Values{7});
+    dstatistics.assign(random_values(b * (experts + 2), 3));
+    error.assign(random_values(experts, 5));
+    typename D::template Array<double> balance("balance", 1), z("z", 1), load("load", experts + 2);
     const std::int32_t* given = padded ? static_cast<std::int32_t*>(mask) : nullptr;
     auto& s = D::stream();
-    kernels::route(s, kernels::RouteArgs<T>{options, given, logits, scores, lse, weights, choice,
-                                            statistics, counts});
+    kernels::route(
+        s, kernels::RouteArgs<T>{options, given, logits, biased ? static_cast<T*>(bias) : nullptr,
+                                 scores, lse, entropy, weights, choice, statistics, counts});
+    for (const bool accumulate : {false, true})
+      kernels::load_error(s,
+                          kernels::LoadErrorArgs<T>{b, experts, counts, true, error, accumulate});
+    kernels::router_load(
+        s, kernels::RouterLoadArgs<T>{b, experts, statistics, counts, true, rows, load});
     if (options.capacity > 0) kernels::limit_slots(s, {options, given, choice, kept});
     kernels::router_term(s, kernels::RouterTermArgs<T>{kernels::RouterTerm::balance, b, experts,
                                                        statistics, counts, nullptr, balance});
@@ -54,6 +62,8 @@ struct RouterCase {
             {"weights", weights.values(), unit},
             {"statistics", statistics.values(), 40 * unit},
             {"counts", counts.values(), 0},
+            {"error", error.values(), 0},
+            {"load", load.values(), 40 * unit},
             {"balance", balance.values(), 40 * unit},
             {"z", z.values(), 400 * unit},
             {"dlogits", dx.values(), 40 * unit}};
@@ -65,7 +75,9 @@ TYPED_TEST(DeviceExperts, RouteAsTheCpus) {
     for (const RouterCase& c : {RouterCase{{4, 2, false, true, 1, {3, 5}}, false},
                                 {{37, 5, true, false, 2.5, {2, 40}}, true},
                                 {{6, 3, false, true, 1, {3, 20}, 7}, true},
-                                {{8, 1, false, false, 1, {2, 24, {2, 1}}}, true}})
+                                {{8, 1, false, false, 1, {2, 24, {2, 1}}}, true},
+                                {{16, 4, true, true, 2.5, {2, 40}, 0, 4, 2}, true, true},
+                                {{48, 6, true, true, 1, {3, 20}, 0, 8, 3}, false, true}})
       expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
 }
 

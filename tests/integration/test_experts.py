@@ -31,7 +31,8 @@ MODELS = {
     "decoder": ("family: decoder, n_layers: 4, position: rope, norm: rmsnorm, activation: swiglu, bias: false, "
                 "experts: {count: 4, top_k: 2, d_ff: 24, z_loss: 1.0e-3}", TEXT),
     "shared": ("family: decoder, n_layers: 4, activation: swiglu, bias: false, experts: {count: 8, top_k: 4, d_ff: 8, router: sigmoid, "
-               "scale: 2.5, shared: 1, shared_gate: true, first_dense: 1, balance: {coefficient: 0.1}}", TEXT),
+               "scale: 2.5, shared: 1, shared_gate: true, first_dense: 1, groups: 2, top_groups: 1, "
+               "balance: {type: both, coefficient: 0.1, rate: 0.01}}", TEXT),
     "encoder": ("family: encoder, n_layers: 4, experts: {count: 3, top_k: 1, normalize: false, every: 2, shared: 1}",
                 "{type: mlm, path: text.txt}"),
     "encoder_decoder": ("family: encoder_decoder, n_layers: 2, position: relative, activation: relu, experts: {count: 4, top_k: 1, "
@@ -86,12 +87,31 @@ def check_layouts(root):
             steps = events_of(folder, "step")
             terms = [name for name in steps[0] if name.startswith("loss_") and name != "loss_scale"]
             assert "loss_balance" in terms and 0.9 < steps[0]["loss_balance"] < 4, steps[0]
-            found = [step[name] for step in steps for name in ("loss", "grad_norm", *terms)]
+            found = [step[name] for step in steps for name in ("loss", "grad_norm", "router_entropy", *terms)]
+            found.append(steps[0]["busiest_expert"])
+            for loads in (load for step in steps for load in step["expert_load"].values()):
+                assert abs(sum(loads) - len(loads)) < 0.001 * len(loads), (model, layout, loads)
             expected = expected or found
             worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
             assert worst <= 2e-5, (model, layout, worst)
             planned = [*events_of(folder, "start"), *events_of(folder, "replan")][-1]["planned_bytes"]
             assert events_of(folder, "end")[0]["arena_high_water_bytes"] == planned, (model, layout, planned)
+
+
+def check_bias(root):
+    """It evens the load without a loss, and is no part of the model otherwise."""
+    folder = prepared(root, "biased", "decoder")
+    mean = {}
+    for kind in ("none", "bias"):
+        rate = ["model.experts.balance.rate=0.01"] if kind == "bias" else []
+        run(folder, "tfm-train", "run.yaml", "train.steps=60", f"model.experts.balance.type={kind}", f"checkpoint.dir={kind}", *rate)
+        steps = events_of(folder, "step")[-60:]
+        (folder / "run/metrics.jsonl").unlink()
+        mean[kind] = sum(step["busiest_expert"] for step in steps[-10:]) / 10
+    assert mean["bias"] < 0.8 * (mean["none"] - 1) + 1, mean
+    said = run(folder, "tfm-train", "run.yaml", "model.experts.balance.type=none", "checkpoint.resume=auto", "checkpoint.dir=bias",
+               "train.steps=70", code=2)
+    assert "was written with model.experts.balance.type bias" in said, said
 
 
 def check_resume(root):
@@ -255,7 +275,7 @@ def check_verification(root):
 
 def main():
     with tempfile.TemporaryDirectory() as root:
-        for check in (check_layouts, check_resume, check_resume_with_other_expert_ranks, check_adversarial_loads,
+        for check in (check_layouts, check_bias, check_resume, check_resume_with_other_expert_ranks, check_adversarial_loads,
                       check_generation, check_export, check_refusals, check_evaluations, check_verification):
             check(pathlib.Path(root))
             print(f"{check.__name__}: ok", flush=True)

@@ -1,4 +1,6 @@
 // Routing, grouped products and their gradients against plain loops.
+#include <numeric>
+
 #include "kernels/experts.h"
 #include "kernels/router.h"
 #include "support/kernel_case.h"
@@ -131,14 +133,16 @@ TYPED_TEST(ExpertRows, TiesGoToTheLowerIndexAndPaddingDoesNotCount) {
   const Values logits{1, 3, 3, 2, 0, 0, 0, 0, -1, 5, 5, 5};
   const std::vector<std::int32_t> mask{0, 7, -1};
   for (const bool sigmoid : {false, true}) {
-    Guarded<T> x(logits), scores(12), lse(3), weights(6), statistics(5), counts(4);
+    Guarded<T> x(logits), scores(12), lse(3), entropy(3), weights(6), statistics(6), counts(4);
     std::vector<std::int32_t> choice(6);
     cpu::Stream s{1};
     kernels::route(s, kernels::RouteArgs<T>{{4, 2, sigmoid, true, 1, {1, 3}},
                                             mask.data(),
                                             x,
+                                            nullptr,
                                             scores,
                                             lse,
+                                            entropy,
                                             weights,
                                             choice.data(),
                                             statistics,
@@ -147,15 +151,98 @@ TYPED_TEST(ExpertRows, TiesGoToTheLowerIndexAndPaddingDoesNotCount) {
     expect_close(weights.values(), {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}, tolerance<T>(1), "weights");
     expect_close(counts.values(), {1, 2, 1, 0}, 0, "counts");
     const Values p = scores.values();
-    Values mean(5);
+    Values mean(6);
     for (std::int64_t n = 0; n < 2; ++n) {
       double sum = 0;
       for (std::int64_t e = 0; e < 4; ++e) sum += p[n * 4 + e];
-      for (std::int64_t e = 0; e < 4; ++e) mean[e] += p[n * 4 + e] / sum / 2;
+      for (std::int64_t e = 0; e < 4; ++e) {
+        const double share = p[n * 4 + e] / sum;
+        mean[e] += share / 2;
+        mean[5] -= share * std::log(share) / 2;
+      }
       mean[4] += lse.values()[n] * lse.values()[n] / 2;
     }
     expect_close(statistics.values(), mean, tolerance<T>(4), "statistics");
   }
+}
+
+// Of the experts of open groups, by sorting.
+std::vector<std::int32_t> chosen_by_sorting(const Values& preference, std::int64_t groups,
+                                            std::int64_t open, std::int64_t top_k) {
+  const auto experts = std::ssize(preference), of_group = experts / groups;
+  const auto by = [](const auto& score) {
+    return [&](std::int64_t a, std::int64_t b) { return score(a) > score(b); };
+  };
+  const auto group_score = [&](std::int64_t g) {
+    Values of(preference.begin() + g * of_group, preference.begin() + (g + 1) * of_group);
+    std::ranges::sort(of, std::greater<>());
+    return of[0] + of[1];
+  };
+  std::vector<std::int64_t> order(static_cast<std::size_t>(groups)), some;
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, by(group_score));
+  if (groups == 1) order = {0};
+  order.resize(static_cast<std::size_t>(open));
+  std::ranges::sort(order);
+  for (const std::int64_t g : order)
+    for (std::int64_t e = g * of_group; e < (g + 1) * of_group; ++e) some.push_back(e);
+  std::ranges::stable_sort(some, by([&](std::int64_t e) { return preference[e]; }));
+  return {some.begin(), some.begin() + top_k};
+}
+
+TYPED_TEST(ExpertRows, AreChosenByScoreAndBiasAmongOpenGroups) {
+  using T = TypeParam;
+  constexpr std::int64_t tokens = 24, experts = 12, top_k = 3;
+  const Values logits = random_values(tokens * experts, 1, 2), bias = random_values(experts, 2);
+  for (const auto& [groups, open] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {1, 1}, {2, 1}, {3, 2}, {4, 1}, {6, 2}, {6, 5}, {6, 6}})
+    for (const bool biased : {false, true}) {
+      if (top_k > open * (experts / groups)) continue;
+      Guarded<T> x(logits), b(bias), scores(tokens * experts), lse(tokens), entropy(tokens),
+          weights(tokens * top_k), statistics(2 * (experts + 2)), counts(2 * experts);
+      std::vector<std::int32_t> choice(tokens * top_k);
+      cpu::Stream s{2};
+      kernels::RouteArgs<T> a{.options = {.experts = experts,
+                                          .top_k = top_k,
+                                          .sigmoid = true,
+                                          .normalize = false,
+                                          .scale = 2.5,
+                                          .rows = {2, tokens / 2},
+                                          .groups = groups,
+                                          .top_groups = open}};
+      a.logits = x, a.bias = biased ? static_cast<T*>(b) : nullptr, a.scores = scores, a.lse = lse;
+      a.entropy = entropy, a.weights = weights, a.choice = choice.data();
+      a.statistics = statistics, a.counts = counts;
+      kernels::route(s, a);
+      Values load(experts);
+      for (std::int64_t n = 0; n < tokens; ++n) {
+        Values preference(experts);
+        for (std::int64_t e = 0; e < experts; ++e)
+          preference[e] = scores.values()[n * experts + e] + (biased ? b.values()[e] : 0);
+        const auto expected = chosen_by_sorting(preference, groups, open, top_k);
+        for (std::int64_t k = 0; k < top_k; ++k) {
+          EXPECT_EQ(choice[n * top_k + k], expected[k]) << groups << " groups, token " << n;
+          EXPECT_NEAR(weights.values()[n * top_k + k],
+                      2.5 * scores.values()[n * experts + expected[k]], 1e-5);
+          load[expected[k]] += 1;
+        }
+      }
+      Guarded<T> error(Values(experts, 1));
+      kernels::load_error(s, kernels::LoadErrorArgs<T>{2, experts, counts, true, error, true});
+      std::vector<double> sums(experts + 2);
+      const std::int32_t rows = 17;
+      kernels::router_load(
+          s, kernels::RouterLoadArgs<T>{2, experts, statistics, counts, true, &rows, sums.data()});
+      for (std::int64_t e = 0; e < experts; ++e) {
+        EXPECT_EQ(error.values()[e], 1 + experts * load[e] - tokens * top_k);
+        EXPECT_EQ(sums[e], load[e]);
+      }
+      EXPECT_NEAR(sums[experts],
+                  statistics.values()[experts + 1] + statistics.values()[2 * experts + 3], 1e-5);
+      EXPECT_EQ(sums[experts + 1], rows);
+      kernels::load_error(s, kernels::LoadErrorArgs<T>{2, experts, counts, false, error, false});
+      EXPECT_EQ(error.values(), Values(experts, 0));
+    }
 }
 
 TYPED_TEST(ExpertRows, ProductsOfEachExpertsRows) {

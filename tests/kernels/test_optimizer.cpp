@@ -51,6 +51,21 @@ TYPED_TEST(Update, AdamFollowsItsEquations) {
     }
 }
 
+TYPED_TEST(Update, LoadRuleTakesTheSignOfIntegers) {
+  using T = TypeParam;
+  const Values grad{-3e6, -1, 0, 1, 2, 4e7, 0, -2, 1}, before = random_values(9, 3);
+  Values after = before;
+  for (std::size_t i = 0; i < grad.size(); ++i)
+    after[i] -= grad[i] > 0 ? 0.25 : grad[i] < 0 ? -0.25 : 0;
+  for (const bool applied : {true, false}) {
+    Guarded<T> p(before), g(grad);
+    cpu::Stream s{1};
+    update(s, kernels::LoadRule{0.25}, kernels::UpdateRange<T>{9, false, p, g}, {.lr = 3}, 1e-3,
+           applied);
+    expect_close(p.values(), applied ? after : before, tolerance<T>(1), "p");
+  }
+}
+
 TYPED_TEST(Update, SgdFollowsItsEquations) {
   using T = TypeParam;
   const std::int64_t n = 133;

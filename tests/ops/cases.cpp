@@ -137,15 +137,24 @@ struct ExpertsCase {
   double scale = 1;
   std::string mask = {};
   Rows rows = {2, 4};
-  std::int64_t capacity = 0;
+  std::int64_t capacity = 0, groups = 1;
+  bool biased = false;
 
   kernels::RouterOptions options() const {
-    return {4, top_k, sigmoid, normalize, scale, rows, capacity};
+    return {4, top_k, sigmoid, normalize, scale, rows, capacity, groups, 1};
   }
   ops::Routing route(graph::Recorder& r, graph::Value x, graph::Value weight) const {
     const Shape all{rows.sequences * rows.sequence_length};
+    const auto bias = [&] {  // not differentiable
+      return r.constant("bias", {4}, r.dtype(), [](Tensor t) {
+        with_float(t.dtype, [&]<class T>() {
+          for (int e = 0; e < 4; ++e) t.ptr<T>()[e] = T(e % 2 - 0.5F);
+        });
+      });
+    };
     return ops::route(r, ops::router_logits(r, x, weight),
-                      mask.empty() ? graph::Value{} : r.input(mask, all, DType::i32), options());
+                      mask.empty() ? graph::Value{} : r.input(mask, all, DType::i32),
+                      biased ? bias() : graph::Value{}, options());
   }
 };
 
@@ -411,7 +420,18 @@ const std::vector<OpCase>& op_cases() {
       experts_case("router_logits", "all", {.top_k = 4, .normalize = false, .mask = "few"}, false),
       experts_case("route", "sigmoid_of_some",
                    {.top_k = 3, .sigmoid = true, .normalize = false, .scale = 2}, false),
+      experts_case("route", "biased_groups",
+                   {.sigmoid = true, .scale = 2.5, .groups = 2, .biased = true}, false),
       router_case("route", "balance", {}, kernels::RouterTerm::balance),
+      {"router_load",
+       "beside",
+       {{8, 5}, {4, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         const ExpertsCase c{.mask = "padding"};
+         const ops::Routing routing = c.route(r, in[0], in[1]);
+         ops::router_load(r, routing, routing, c.options());
+         return ops::router_term(r, kernels::RouterTerm::z, routing, c.options(), {}, 0);
+       }},
       router_case("route", "balance_of_sigmoids", {.sigmoid = true},
                   kernels::RouterTerm::balance),
       router_case("router_term", "balance_of_padded", {.top_k = 1, .mask = "padding"},

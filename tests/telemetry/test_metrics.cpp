@@ -227,7 +227,11 @@ std::string full_page() {
         {{{{"rank", "0"}, {"phase", "data"}}, 1.5}, {{{"rank", "1"}, {"phase", "data"}}, 2.5}}},
        {"tfm_collective_seconds_total", "Waits.", true, {{{{"axis", "data"}}, 3}}},
        {"tfm_straggler_seconds", "Wait.", false, {{{{"rank", "1"}}, 0.25}}},
-       {"tfm_loss_scale", "With fp16.", false, {{{}, 65536}}}});
+       {"tfm_loss_scale", "With fp16.", false, {{{}, 65536}}},
+       {"tfm_busiest_expert_ratio", "", false, {{{}, 1}}},
+       {"tfm_idlest_expert_ratio", "", false, {{{}, 1}}},
+       {"tfm_busiest_expert_rank_ratio", "", false, {{{}, 1}}},
+       {"tfm_router_entropy_nats", "", false, {{{}, 1}}}});
   return get(metrics_server->port(), "/metrics");
 }
 

@@ -12,9 +12,9 @@ void route(cpu::Stream& stream, const RouteArgs<T>& a) {
   const RouterOptions& o = a.options;
   const std::int64_t length = o.rows.sequence_length;
   parallel(stream, o.rows.sequences, o.rows.tokens() * o.experts * 16, [&](std::int64_t b) {
-    T* const of = a.statistics + b * (o.experts + 1);
+    T* const of = a.statistics + b * routing_statistics(o.experts);
     T* const counts = a.counts + b * o.experts;
-    std::fill_n(of, o.experts + 1, T{0});
+    std::fill_n(of, routing_statistics(o.experts), T{0});
     std::fill_n(counts, o.experts, T{0});
     each_row(o.rows, b, 0, length, [&](std::int64_t n, std::int64_t t) {
       route_row(a, n);
@@ -23,10 +23,11 @@ void route(cpu::Stream& stream, const RouteArgs<T>& a) {
       const T sum = score_sum(o, scores);
       for (std::int64_t e = 0; e < o.experts; ++e) of[e] += scores[e] / sum;
       of[o.experts] += a.lse[n] * a.lse[n];
+      of[o.experts + 1] += a.entropy[n];
       for (std::int64_t k = 0; k < o.top_k; ++k) counts[a.choice[n * o.top_k + k]] += 1;
     });
     const auto tokens = static_cast<T>(std::max<std::int64_t>(real_tokens(a, b), 1));
-    for (std::int64_t e = 0; e <= o.experts; ++e) of[e] /= tokens;
+    for (std::int64_t e = 0; e < routing_statistics(o.experts); ++e) of[e] /= tokens;
   });
 }
 
@@ -44,6 +45,15 @@ void route_backward(cpu::Stream& stream, const RouteBackwardArgs<T>& a) {
       route_row_backward(a, n, b, counts_at(a, b, t));
     });
   });
+}
+
+template <class T>
+void load_error(cpu::Stream&, const LoadErrorArgs<T>& a) {
+  for (std::int64_t e = 0; e < a.experts; ++e) load_error_of(a, e);
+}
+template <class T>
+void router_load(cpu::Stream&, const RouterLoadArgs<T>& a) {
+  for (std::int64_t i = 0; i < a.experts + 2; ++i) router_load_of(a, i);
 }
 
 template <class T>
@@ -77,6 +87,8 @@ void batch_balance_backward(cpu::Stream&, const BatchBalanceBackwardArgs<T>& a) 
 #define TFM_INSTANTIATE(T)                                                            \
   template void route(cpu::Stream&, const RouteArgs<T>&);                             \
   template void route_backward(cpu::Stream&, const RouteBackwardArgs<T>&);            \
+  template void load_error(cpu::Stream&, const LoadErrorArgs<T>&);                    \
+  template void router_load(cpu::Stream&, const RouterLoadArgs<T>&);                  \
   template void router_term(cpu::Stream&, const RouterTermArgs<T>&);                  \
   template void router_term_backward(cpu::Stream&, const RouterTermBackwardArgs<T>&); \
   template void sum_routing(cpu::Stream&, const SumRoutingArgs<T>&);                  \

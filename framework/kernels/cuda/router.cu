@@ -30,28 +30,31 @@ __global__ void __launch_bounds__(kThreads) limit_slots_kernel(LimitSlotsArgs a)
   if (i < a.options.rows.sequences * experts) limit_slots_of(a, i / experts, i % experts);
 }
 
-// A block for each sequence, whose warps take experts in turn; behind the last one the sum of
-// lse^2.
+// A block for each sequence, whose warps take experts in turn; behind the last one the sums of
+// lse^2 and of the entropy.
 template <class T>
 __global__ void __launch_bounds__(kThreads) route_statistics_kernel(RouteArgs<T> a) {
   const RouterOptions& o = a.options;
   const std::int64_t b = blockIdx.x;
   const auto tokens = static_cast<T>(real_tokens(a, b) > 0 ? real_tokens(a, b) : 1);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (std::int64_t e = threadIdx.x / kWarp; e <= o.experts; e += kThreads / kWarp) {
+  for (std::int64_t e = threadIdx.x / kWarp; e < routing_statistics(o.experts);
+       e += kThreads / kWarp) {
     T sum = 0, count = 0;
     for (int chunk = 0; chunk < o.rows.chunks(); ++chunk)
       for (std::int64_t i = lane; i < o.rows.chunk_length(); i += kWarp) {
         const std::int64_t n = chunk * o.rows.chunk_tokens() + b * o.rows.chunk_length() + i;
         if (!counts_at(a, b, o.rows.start(chunk) + i)) continue;
         const T* const scores = a.scores + n * o.experts;
-        sum += e == o.experts ? a.lse[n] * a.lse[n] : scores[e] / score_sum(o, scores);
+        sum += e < o.experts    ? scores[e] / score_sum(o, scores)
+               : e == o.experts ? a.lse[n] * a.lse[n]
+                                : a.entropy[n];
         for (std::int64_t k = 0; k < o.top_k; ++k) count += a.choice[n * o.top_k + k] == e;
       }
     sum = over_warp(sum, Sum{});
     count = over_warp(count, Sum{});
     if (lane != 0) continue;
-    a.statistics[b * (o.experts + 1) + e] = sum / tokens;
+    a.statistics[b * routing_statistics(o.experts) + e] = sum / tokens;
     if (e < o.experts) a.counts[b * o.experts + e] = count;
   }
 }
@@ -62,6 +65,17 @@ __global__ void __launch_bounds__(kThreads) route_backward_kernel(RouteBackwardA
   if (n >= a.options.rows.tokens()) return;
   const TokenPlace at(a.options.rows, n);
   route_row_backward(a, n, at.sequence, counts_at(a, at.sequence, at.position));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) load_error_kernel(LoadErrorArgs<T> a) {
+  const std::int64_t e = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (e < a.experts) load_error_of(a, e);
+}
+template <class T>
+__global__ void __launch_bounds__(kThreads) router_load_kernel(RouterLoadArgs<T> a) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < a.experts + 2) router_load_of(a, i);
 }
 
 // One warp.
@@ -124,6 +138,14 @@ void route_backward(cuda::Stream& stream, const RouteBackwardArgs<T>& a) {
                kThreads, 0, a);
 }
 template <class T>
+void load_error(cuda::Stream& stream, const LoadErrorArgs<T>& a) {
+  cuda::launch(stream, load_error_kernel<T>, blocks(a.experts, kThreads), kThreads, 0, a);
+}
+template <class T>
+void router_load(cuda::Stream& stream, const RouterLoadArgs<T>& a) {
+  cuda::launch(stream, router_load_kernel<T>, blocks(a.experts + 2, kThreads), kThreads, 0, a);
+}
+template <class T>
 void router_term(cuda::Stream& stream, const RouterTermArgs<T>& a) {
   cuda::launch(stream, router_term_kernel<T>, 1, kWarp, 0, a);
 }
@@ -155,6 +177,8 @@ void batch_balance_backward(cuda::Stream& stream, const BatchBalanceBackwardArgs
 #define TFM_INSTANTIATE(T)                                                             \
   template void route(cuda::Stream&, const RouteArgs<T>&);                             \
   template void route_backward(cuda::Stream&, const RouteBackwardArgs<T>&);            \
+  template void load_error(cuda::Stream&, const LoadErrorArgs<T>&);                    \
+  template void router_load(cuda::Stream&, const RouterLoadArgs<T>&);                  \
   template void router_term(cuda::Stream&, const RouterTermArgs<T>&);                  \
   template void router_term_backward(cuda::Stream&, const RouterTermBackwardArgs<T>&); \
   template void sum_routing(cuda::Stream&, const SumRoutingArgs<T>&);                  \

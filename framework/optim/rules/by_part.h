@@ -29,7 +29,7 @@ std::span<const kernels::PartElements<Accum<P>, P>> part_elements(const Update& 
   thread_local std::vector<kernels::PartElements<T, P>> ranges;  // a step allocates nothing
   ranges.clear();
   for (const PartRange& r : u.shards.parts) {
-    if (r.group == kNotTrained || !chosen(r)) continue;
+    if (r.group < 0 || !chosen(r)) continue;
     const Shape& full = slice_of(u, r).full;
     ranges.push_back({r.count(), r.begin, full[0], full.rank() > 1 ? full[1] : 1, r.part, r.decay,
                       u.flat.weights_of<P>(r), u.flat.gradients_of<T>(r), u.state<T>(r, 0),

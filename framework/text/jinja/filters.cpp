@@ -169,7 +169,7 @@ Value groupby(V v, A a, S spend) {
   return Value::sequence(std::move(groups));
 }
 
-Value batch(V v, A a, S spend) {
+Value batch(V v, A a, S) {
   const std::int64_t size = a.required(0, "linecount").integer("batch");
   if (size < 1) throw Problem("batch: expected a size of at least 1");
   const Value fill = a.value(1, "fill_with", nullptr);
