@@ -7,16 +7,18 @@
 #include "nn/attention.h"
 #include "nn/experts.h"
 #include "nn/feed_forward.h"
+#include "nn/latent_attention.h"
 #include "nn/positions.h"
 
 namespace tfm::models {
 namespace {
 
-std::vector<double> rotary_frequencies(const config::LayerConfig& l) {
+// `size`: of a head's columns with rotary positions.
+std::vector<double> rotary_frequencies(const config::LayerConfig& l, std::int64_t size) {
   if (l.position != config::Position::rope) return {};
   const config::RopeScaling& s = l.rope.scaling;
   return nn::rotary_frequencies(
-      l.d_head, l.rope.theta,
+      size, l.rope.theta,
       {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_seq_len});
 }
 
@@ -62,13 +64,24 @@ std::unique_ptr<nn::Mixer> make_attention(nn::Context& c, const std::string& nam
                                           const config::LayerConfig& l, const StackInfo& stack) {
   return std::make_unique<nn::SelfAttention>(
       c, name,
-      nn::SelfAttention::Options{attention_options(c, l, stack), visible_keys(l, stack),
-                                 rotary_frequencies(l), l.position == config::Position::alibi,
-                                 l.position == config::Position::relative});
+      nn::SelfAttention::Options{
+          attention_options(c, l, stack), visible_keys(l, stack), rotary_frequencies(l, l.d_head),
+          l.position == config::Position::alibi, l.position == config::Position::relative});
+}
+
+std::unique_ptr<nn::Mixer> make_latent(nn::Context& c, const std::string& name,
+                                       const config::LayerConfig& l, const StackInfo& stack) {
+  const config::AttentionConfig& a = l.attention;
+  return std::make_unique<nn::LatentAttention>(
+      c, name,
+      nn::LatentAttention::Options{attention_options(c, l, stack), visible_keys(l, stack), a.q_rank,
+                                   a.kv_rank, a.rope_size, a.value_size,
+                                   rotary_frequencies(l, a.rope_size)});
 }
 
 std::map<std::string_view, MakeMixer>& mixers() {
-  static std::map<std::string_view, MakeMixer> all{{"softmax", make_attention}};
+  static std::map<std::string_view, MakeMixer> all{{"softmax", make_attention},
+                                                   {"latent", make_latent}};
   return all;
 }
 

@@ -148,24 +148,40 @@ void describe_experts(ExpertsConfig& e, ModelConfig* model, FieldVisitor& v) {
           model->router_loss.z);
 }
 
+void describe_attention(AttentionConfig& c, FieldVisitor& v) {
+  v.value(choice("type", mixer_types(),
+                 "softmax: attention (Vaswani et al. 2017); latent: with keys and values of low "
+                 "rank (DeepSeek-V2), of which a generation keeps the rows of low rank"),
+          c.type);
+  v.value(number("window", 0,
+                 "self-attention, causal: number of keys that a query sees, itself included; else "
+                 "half of it on each side; 0: all"),
+          c.window);
+  v.value(real("softcap", 0,
+               "c: a score x becomes c tanh(x / c), before biases and masks, as Gemma 2; 0: none"),
+          c.softcap);
+  v.value(with_word(number("query_scalar", 1,
+                           "`scale_attention` divides scores by its square root; auto: `d_head`"),
+                    "auto"),
+          c.query_scalar);
+  v.value(number("q_rank", 0, "latent: rank of queries; 0: full", 1 << 20), c.q_rank);
+  v.value(
+      derived(number("kv_rank", 0, "latent: rank of keys and values", 1 << 20), "`4 * value_size`"),
+      c.kv_rank);
+  v.value(derived(number("rope_size", 0,
+                         "latent: the last columns of each head, which have rotary positions and "
+                         "of keys are the same in all heads",
+                         65536),
+                  "`d_head / 3`"),
+          c.rope_size);
+  v.value(derived(number("value_size", 0, "latent: dimension of each head's values", 65536),
+                  "`d_head - rope_size`"),
+          c.value_size);
+}
+
 void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {
-  v.section(section("attention", "how a layer mixes positions"), [&l](FieldVisitor& a) {
-    a.value(choice("type", mixer_types(), "softmax: attention (Vaswani et al. 2017)"),
-            l.attention.type);
-    a.value(
-        number("window", 0,
-               "self-attention, causal: number of keys that a query sees, itself included; else "
-               "half of it on each side; 0: all"),
-        l.attention.window);
-    a.value(
-        real("softcap", 0,
-             "c: a score x becomes c tanh(x / c), before biases and masks, as Gemma 2; 0: none"),
-        l.attention.softcap);
-    a.value(with_word(number("query_scalar", 1,
-                             "`scale_attention` divides scores by its square root; auto: `d_head`"),
-                      "auto"),
-            l.attention.query_scalar);
-  });
+  v.section(section("attention", "how a layer mixes positions"),
+            [&l](FieldVisitor& a) { describe_attention(l.attention, a); });
   const Field heads = number("n_heads", 1, "number of attention heads", 65536);
   v.value(model ? required(heads) : heads, l.n_heads);
   v.value(derived(number("n_kv_heads", 1,

@@ -62,7 +62,7 @@ void check_heads(const LayerConfig& l, const std::string& path, const ModelConfi
                std::to_string(l.n_kv_heads) + "; legal values of n_kv_heads are " +
                listed(divisors(l.n_heads), l.n_kv_heads),
            "");
-  if (l.position == Position::rope && l.d_head % 2 != 0)
+  if (l.position == Position::rope && l.attention.type != "latent" && l.d_head % 2 != 0)
     report({path + "d_head", path + "position", path + "n_heads"},
            "d_head " + std::to_string(l.d_head) +
                " is odd, but position rope rotates pairs of elements; expected an even d_head",
@@ -117,11 +117,47 @@ void check_attention(const LayerConfig& l, const std::string& path, const Report
   for (const auto& [given, key] : {std::pair{a.window > 0, "window"},
                                    {a.softcap > 0, "softcap"},
                                    {a.query_scalar > 0, "query_scalar"}})
-    only_with(report)(given, a.type == "softmax", path + "attention." + key,
-                      "attention.type softmax",
+    only_with(report)(given, a.type == "softmax" || a.type == "latent", path + "attention." + key,
+                      "attention.type softmax or latent",
                       given && key == std::string("query_scalar") ? "auto" : "0");
   only_with(report)(a.query_scalar > 0, l.scale_attention, path + "attention.query_scalar",
                     "scale_attention true", "auto");
+}
+
+// `path`: of the layer's keys.
+void check_latent(const LayerConfig& l, const std::string& path, const Report& report) {
+  const AttentionConfig& a = l.attention;
+  const std::string key = path + "attention.";
+  const bool latent = a.type == "latent";
+  for (const auto& [name, value] : {std::pair{"q_rank", a.q_rank},
+                                    {"kv_rank", a.kv_rank},
+                                    {"rope_size", a.rope_size},
+                                    {"value_size", a.value_size}})
+    only_with(report)(value > 0, latent, key + name, "attention.type latent", "0");
+  if (!latent) return;
+  const auto wrong = [&](const char* other, const std::string& problem) {
+    report({key + "type", path + other}, "attention.type latent " + problem, "");
+  };
+  if (l.position != Position::rope)
+    wrong("position",
+          "turns columns with the position; expected position rope, found " + word(l.position));
+  if (l.n_kv_heads != l.n_heads)
+    wrong("n_kv_heads", "has keys and values for each head; expected n_kv_heads " +
+                            std::to_string(l.n_heads) + ", found " + std::to_string(l.n_kv_heads));
+  if (l.qk_norm != QkNorm::none)
+    wrong("qk_norm", "has norms of its own; expected qk_norm false, found " + word(l.qk_norm));
+  if (a.rope_size < 2 || a.rope_size % 2 != 0 || a.rope_size >= l.d_head)
+    report({key + "rope_size", path + "d_head"},
+           "rope_size " + std::to_string(a.rope_size) +
+               " is a part of the heads whose columns turn in pairs; expected an even number, at "
+               "least 2 and less than d_head " +
+               std::to_string(l.d_head),
+           "");
+  else if (a.value_size < 1 || a.value_size > l.d_head)
+    report({key + "value_size", path + "d_head"},
+           "value_size " + std::to_string(a.value_size) +
+               " is out of range; expected 1 to d_head " + std::to_string(l.d_head),
+           "");
 }
 
 // `path`: of the layer's keys.
@@ -318,6 +354,11 @@ void fill_derived(ModelConfig& m, std::int64_t seq_len) {
     if (l.d_head == 0 && l.n_heads > 0 && m.d_model % l.n_heads == 0)
       l.d_head = m.d_model / l.n_heads;
     if (l.d_ff == 0) l.d_ff = l.gated() ? round_up(ceil_div(8 * m.d_model, 3), 64) : 4 * m.d_model;
+    if (AttentionConfig& a = l.attention; a.type == "latent") {
+      if (a.rope_size == 0) a.rope_size = std::max<std::int64_t>(2, l.d_head / 6 * 2);
+      if (a.value_size == 0) a.value_size = l.d_head - a.rope_size;
+      if (a.kv_rank == 0) a.kv_rank = 4 * a.value_size;
+    }
     ExpertsConfig& e = l.experts;
     if (e.count > 0 && e.d_ff == 0) e.d_ff = l.d_ff;
     if (e.count > 0 && e.shared_d_ff == 0) e.shared_d_ff = e.shared * e.d_ff;
@@ -346,6 +387,7 @@ void check_model(const ModelConfig& m, const Report& report) {
   for (const auto& [path, layer] : m.kinds_in_use()) {
     check_heads(*layer, path, m, first);
     check_attention(*layer, path, first);
+    check_latent(*layer, path, first);
     check_norms(*layer, path, first);
     check_experts(*layer, path, first);
   }

@@ -8,15 +8,16 @@
 namespace tfm::huggingface {
 
 Architecture gpt2(), llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
-    olmo2(), gemma2(), gemma3_text(), bert(), roberta(), t5(), bart(), marian();
+    deepseek_v3(), olmo2(), gemma2(), gemma3_text(), bert(), roberta(), t5(), bart(), marian();
 
 namespace {
 
 // Where several compute the same, an export without a chosen architecture writes the first.
 const std::vector<Architecture>& architectures() {
   static const std::vector<Architecture> all{
-      gpt2(),  llama(),  mistral(),     mixtral(), qwen2(),   qwen2_moe(), qwen3(), qwen3_moe(),
-      olmo2(), gemma2(), gemma3_text(), bert(),    roberta(), t5(),        bart(),  marian()};
+      gpt2(),  llama(),     mistral(),     mixtral(), qwen2(),  qwen2_moe(),
+      qwen3(), qwen3_moe(), deepseek_v3(), olmo2(),   gemma2(), gemma3_text(),
+      bert(),  roberta(),   t5(),          bart(),    marian()};
   return all;
 }
 
@@ -93,7 +94,13 @@ const Architecture& architecture_for(const config::ModelConfig& model, std::stri
     if (!alike_but_windows(a, model)) missing.push_back("layers that are all alike (layer_kinds)");
     if (const char* windows = unmet_windows(a, model)) missing.push_back(windows);
     if (model.layers_with_experts() > 0 && !a.has_experts) missing.push_back("experts: {count: 0}");
-    if (model.attention.type != "softmax") missing.push_back("attention: {type: softmax}");
+    if (!a.has_load_bias && model.router_loss.has_bias() && model.layers_with_experts() > 0)
+      missing.push_back("experts: {balance: {type: loss}}");
+    if (!a.has_load_bias && model.layers_with_experts() > 0 && model.experts.groups > 1)
+      missing.push_back("experts: {groups: 1}");
+    if (model.attention.type != a.mixer)
+      missing.push_back(a.mixer == std::string_view("latent") ? "attention: {type: latent}"
+                                                              : "attention: {type: softmax}");
     if (model.head_of_type("classify") || !model.head_of_type("lm"))
       missing.push_back("heads: [{type: lm}]");
     if (nearest && missing.size() >= unmet.size() && !(missing.empty() && a.name == preferred))

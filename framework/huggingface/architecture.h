@@ -60,8 +60,10 @@ struct Architecture {
 
   Windows windows = Windows::none;
   bool has_experts = false;
-  bool gemma = false;       // has what plain_layers() excludes
-  bool local_rope = false;  // layers with windows have a rope of their own
+  bool gemma = false;             // has what plain_layers() excludes
+  bool local_rope = false;        // layers with windows have a rope of their own
+  bool has_load_bias = false;     // of experts, and groups of them
+  const char* mixer = "softmax";  // attention.type
 
   // The name in this class, as transformers maps it: older names, and names of the base model.
   std::string current_name(std::string tensor) const;

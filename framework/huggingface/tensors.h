@@ -1,6 +1,7 @@
 #pragma once
 // Maps the tensors of a Hugging Face directory to the parts of a model.
 #include <array>
+#include <numeric>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -10,10 +11,11 @@
 namespace tfm::huggingface {
 
 struct ExchangedTensor {
-  std::string name;                 // Hugging Face's
-  std::vector<std::int64_t> shape;  // Hugging Face's
-  std::vector<std::string> parts;   // parts, stacked along their rows
-  bool transposed = false;          // the stack is (columns, rows) in the file
+  std::string name;                     // Hugging Face's
+  std::vector<std::int64_t> shape;      // Hugging Face's
+  std::vector<std::string> parts;       // parts, stacked along their rows
+  bool transposed = false;              // the stack is (columns, rows) in the file
+  std::vector<std::int64_t> rows = {};  // of each part; empty: parts of equal shapes
   // Not in every file, as another tensor may hold the parts; if present, it takes precedence over
   // that.
   bool optional = false;
@@ -26,6 +28,15 @@ struct ExchangedTensor {
     std::int64_t n = 1;
     for (const std::int64_t d : shape) n *= d;
     return n;
+  }
+  // Of parts [first, last).
+  std::int64_t elements(std::size_t first, std::size_t last) const {
+    if (rows.empty())
+      return elements() / std::ssize(parts) * static_cast<std::int64_t>(last - first);
+    const auto sum = [&](std::size_t from, std::size_t to) {
+      return std::accumulate(rows.data() + from, rows.data() + to, std::int64_t{0});
+    };
+    return elements() / sum(0, rows.size()) * sum(first, last);
   }
 };
 
@@ -41,6 +52,14 @@ class Table {
   void tensor(const std::string& name, std::vector<std::int64_t> shape, const std::string& part,
               bool transposed = false) {
     rows_.push_back({name, std::move(shape), {part}, transposed});
+  }
+  // Parts of so many rows each.
+  void stacked(const std::string& name, std::vector<std::int64_t> shape,
+               std::vector<std::string> parts, std::vector<std::int64_t> rows) {
+    rows_.push_back({.name = name,
+                     .shape = std::move(shape),
+                     .parts = std::move(parts),
+                     .rows = std::move(rows)});
   }
   void optional(const std::string& name, std::vector<std::int64_t> shape, const std::string& part) {
     rows_.push_back({.name = name, .shape = std::move(shape), .parts = {part}, .optional = true});

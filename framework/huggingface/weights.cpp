@@ -255,8 +255,8 @@ void HuggingFaceModel::check_sinusoid(const std::string& name) const {
 std::optional<std::int64_t> HuggingFaceModel::elements(const std::string& part) const {
   const auto found = parts_.find(part);
   if (found == parts_.end()) return std::nullopt;
-  const ExchangedTensor& tensor = found->second.first;
-  return tensor.elements() / static_cast<std::int64_t>(tensor.parts.size());
+  const auto& [tensor, place] = found->second;
+  return tensor.elements(place, place + 1);
 }
 
 std::vector<std::string> HuggingFaceModel::parts() const {
@@ -269,10 +269,11 @@ void HuggingFaceModel::read(const std::string& part, const PartRange& range, flo
   const auto found = parts_.find(part);
   TFM_CHECK(found != parts_.end(), "no tensor of the directory holds " + part);
   const auto& [tensor, place] = found->second;
-  const std::int64_t stacked = range.rows * static_cast<std::int64_t>(tensor.parts.size()),
-                     above = range.rows * static_cast<std::int64_t>(place),
+  const std::int64_t stacked = tensor.elements() / range.cols,
+                     above = tensor.elements(0, place) / range.cols,
                      cols = range.last_col - range.first_col;
-  TFM_CHECK(stacked * range.cols == tensor.elements(), part + " is of another shape");
+  TFM_CHECK(range.rows * range.cols == tensor.elements(place, place + 1),
+            part + " is of another shape");
   const TensorLocation& file = tensors_.at(tensor.name);
   const std::byte* const data = bytes(file).data();
   const auto decode = [&]<class T>(T) {

@@ -3,10 +3,9 @@
 #include "nn/positions.h"
 
 namespace tfm::nn {
-namespace {
-
-ops::AttentionOptions on_rank(const Context& c, const AttentionOptions& o, const Rows& queries,
-                              const Rows& keys, bool training, bool right_padded) {
+ops::AttentionOptions options_on_rank(const Context& c, const AttentionOptions& o,
+                                      const Rows& queries, const Rows& keys, bool training,
+                                      bool right_padded) {
   const std::int64_t heads = div_exact(o.heads, c.shards);
   return {.heads = heads,
           .kv_heads = div_exact(o.kv_heads, c.shards),
@@ -15,6 +14,7 @@ ops::AttentionOptions on_rank(const Context& c, const AttentionOptions& o, const
           .keys = keys.sequence_length,
           .scale = o.scale,
           .softcap = o.softcap,
+          .visible = {},
           .right_padded = right_padded,
           .dropout = training ? o.dropout : 0,
           .head_offset = heads * c.shard,
@@ -22,6 +22,8 @@ ops::AttentionOptions on_rank(const Context& c, const AttentionOptions& o, const
           .share = queries.share,
           .ring = c.ring};
 }
+
+namespace {
 
 std::int64_t kv_width(const Context& c, const AttentionOptions& o) {
   return 2 * o.head_size * div_exact(o.kv_heads, c.shards);
@@ -50,8 +52,9 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
       output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
               {Placement::shard_columns, options_.bias, options_.output_std}) {}
 
-ops::AttentionOptions SelfAttention::options_on_rank(const LayerContext& c) const {
-  ops::AttentionOptions a = on_rank(context_, options_, c.rows, c.rows, c.training, c.right_padded);
+ops::AttentionOptions SelfAttention::op_options(const LayerContext& c) const {
+  ops::AttentionOptions a =
+      options_on_rank(context_, options_, c.rows, c.rows, c.training, c.right_padded);
   a.visible = options_.visible;
   if (options_.relative) a.buckets = c.buckets;
   if (options_.alibi) {
@@ -81,7 +84,7 @@ graph::Value SelfAttention::record(graph::Recorder& r, graph::Value x,
                       .q_segments = c.q_segments,
                       .k_segments = c.k_segments,
                       .relative_bias = options_.relative ? c.relative_bias : graph::Value{}},
-                     options_on_rank(c));
+                     op_options(c));
   return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
 }
 
@@ -93,7 +96,7 @@ graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, co
                                           std::span<const graph::Value> states) const {
   const graph::Recorder::Named scope(r, name_);
   const graph::Value cache = states.front();
-  ops::AttentionOptions a = options_on_rank(c);
+  ops::AttentionOptions a = op_options(c);
   a.keys = div_exact(r.info(cache).shape[0], c.rows.sequences);
   const graph::Value y =
       ops::cached_attention(r, queries_keys_values(r, x, c.rows), cache,
@@ -128,8 +131,7 @@ graph::Value CrossAttention::attend(graph::Recorder& r, graph::Value x, graph::V
                      div_exact(c.rows.sequences * c.rows.sequence_length, source.rows.sequences),
                      c.rows.share};
   ops::AttentionOptions a =
-      on_rank(context_, options_, queries, source.rows, c.training, source.right_padded);
-  a.visible = {};
+      options_on_rank(context_, options_, queries, source.rows, c.training, source.right_padded);
   graph::Value q = query_(r, enter_tp_region(r, context_, x));
   if (query_norm_) q = (*query_norm_)(r, q);
   const graph::Value y =

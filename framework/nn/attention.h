@@ -12,6 +12,11 @@ struct AttentionOptions {
   double scale = 1, softcap = 0, dropout = 0, output_std = 0.02;
 };
 
+// Of attention to the keys of these rows, which sees all of them, without a bias.
+ops::AttentionOptions options_on_rank(const Context& c, const AttentionOptions& o,
+                                      const Rows& queries, const Rows& keys, bool training,
+                                      bool right_padded);
+
 class SelfAttention final : public Mixer {
  public:
   struct Options : AttentionOptions {
@@ -27,7 +32,7 @@ class SelfAttention final : public Mixer {
                              std::span<const graph::Value> states) const override;
 
  private:
-  ops::AttentionOptions options_on_rank(const LayerContext& c) const;
+  ops::AttentionOptions op_options(const LayerContext& c) const;
   // (tokens, (H + 2 KV) D) with norms and rotary positions.
   graph::Value queries_keys_values(graph::Recorder& r, graph::Value x, const Rows& rows) const;
 

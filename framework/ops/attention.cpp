@@ -10,6 +10,7 @@ namespace {
 void check(const graph::Recorder& r, const AttentionInputs& in, const AttentionOptions& o) {
   const Shape q = r.info(in.q).shape, kv = r.info(in.kv ? in.kv : in.q).shape;
   const std::int64_t distances = o.queries + o.keys - 1;
+  TFM_CHECK(!o.values_are_keys, "gradients of keys and values are apart");
   TFM_CHECK(o.queries > 0 && o.keys > 0 && (in.kv || o.keys == o.queries),
             "self-attention has as many keys as queries");
   TFM_CHECK(o.queries + o.keys < Visibility::kUnlimited / 2, "sequences are too long");

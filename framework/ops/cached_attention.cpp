@@ -61,7 +61,7 @@ struct CachedAttention final : graph::Op {
                                        .head_size = D,
                                        .q = fresh,
                                        .k = held,
-                                       .v = held + kv_width / 2,
+                                       .v = options.values_are_keys ? held : held + kv_width / 2,
                                        .q_stride = row,
                                        .kv_stride = kv_width,
                                        .out = e.out(y).template ptr<T>(),

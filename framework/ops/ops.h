@@ -128,18 +128,20 @@ struct AttentionOptions {
   std::vector<std::int32_t> buckets;
   SequenceShare share;  // of queries and keys
   bool ring = false;    // ranks pass keys and values around a ring instead of gathering them
+  bool values_are_keys = false;  // of a cache: rows have keys alone
 
   // Width of a row of queries; of keys and values.
   std::int64_t q_width() const { return heads * head_size; }
-  std::int64_t kv_width() const { return 2 * kv_heads * head_size; }
+  std::int64_t kv_width() const { return (values_are_keys ? 1 : 2) * kv_heads * head_size; }
 };
 graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionOptions options);
 
 // Self-attention of T new tokens per sequence, at positions from StepState::first_position on, to
 // these and earlier positions, as far as options.visible goes, which is causal; forward only. qkv
 // (B T, (H + 2 KV) D) is fused as above. Keys and values are written to the leaf `cache` (B
-// capacity, 2 KV D). options.keys is the capacity; options.buckets has T + capacity - 1 elements,
-// [distance + capacity - 1] being the bucket of a distance between positions.
+// capacity, 2 KV D), or, where values are keys, (B capacity, KV D). options.keys is the capacity;
+// options.buckets has T + capacity - 1 elements, [distance + capacity - 1] being the bucket of a
+// distance between positions.
 graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value cache,
                               graph::Value relative_bias, AttentionOptions options);
 

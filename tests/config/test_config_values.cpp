@@ -128,7 +128,7 @@ TEST_F(ConfigValues, WindowsAreOfSoftmaxAttention) {
   const std::string message = errors(kModel + kData, {"model.attention={type: other, window: 4}"});
   config::mixer_types().pop_back();
   EXPECT_NE(message.find("'model.attention.window' is not valid here; expected only with "
-                         "attention.type softmax"),
+                         "attention.type softmax or latent"),
             std::string::npos)
       << message;
 }
@@ -227,7 +227,8 @@ TEST_F(ConfigValues, TheProjectsConfigurationsAreValid) {
   for (const auto& entry : fs::directory_iterator(fs::path(TFM_SOURCE_DIR) / "configs")) {
     if (entry.path().extension() != ".yaml") continue;
     config::Config c = config::load_config(entry.path().string(), {});
-    config::resolve_for_ranks(c, static_cast<int>(c.parallel.tensor * c.parallel.expert));
+    config::resolve_for_ranks(
+        c, static_cast<int>(c.parallel.tensor * c.parallel.expert * c.parallel.pipeline));
     EXPECT_EQ(load(config::dump_config(c)), c);
     ++files;
   }

@@ -34,6 +34,9 @@ const std::vector<test::ModelCase> kContexts{
     {"family: encoder_decoder, n_layers: 2, position: relative, softcap: 0.5, attention: {softcap: "
      "0.5}",
      "type: pairs"},
+    {"family: decoder, n_layers: 2, d_head: 6, position: rope, dropout: 0.1, attention: {type: "
+     "latent, q_rank: 8, kv_rank: 12, value_size: 5}",
+     "type: tokens, documents: separate"},
     {"family: decoder, n_layers: 3, position: rope, dropout: 0.1, layers: [a, b, c], layer_kinds: "
      "{a: {}, b: {n_kv_heads: 4, d_ff: 64, rope: {theta: 100}, attention: {window: 5}}, c: "
      "{position: alibi, qk_norm: true, attention: {window: 2}}}",

@@ -46,6 +46,10 @@ const std::vector<std::string> kModels{
     "qk_norm: true",
     "family: encoder_decoder, n_layers: 1, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, "
     "qk_norm: true, dropout: 0.2",
+    "family: decoder, n_layers: 2, n_heads: 8, d_head: 6, d_ff: 32, vocab_size: 50, position: "
+    "rope, norm: rmsnorm, dropout: 0.1, attention: {type: latent, q_rank: 24, kv_rank: 16, "
+    "rope_size: 2, value_size: 6}, layers: [a, b], layer_kinds: {a: {}, b: {qkv_bias: false, "
+    "attention: {q_rank: 0, value_size: 3, window: 4}}}",
     "family: encoder_decoder, n_layers: 1, n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 32, "
     "vocab_size: 50, norm: rmsnorm, norm_position: inner, qk_norm: whole, dropout: 0.2",
     "family: encoder_decoder, n_layers: 1, n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 32, "

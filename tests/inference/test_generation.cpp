@@ -181,6 +181,11 @@ INSTANTIATE_TEST_SUITE_P(
         "family: decoder, position: relative, layers: [a, b], layer_kinds: {a: {attention: "
         "{window: 3}}, b: {attention: {window: 0}}}",
         "family: encoder_decoder, position: alibi, attention: {window: 4}",
+        "family: decoder, position: rope, attention: {type: latent, kv_rank: 12}",
+        "family: decoder, position: rope, d_head: 12, attention: {type: latent, q_rank: 10, "
+        "kv_rank: 7, rope_size: 6, value_size: 5, window: 4}, experts: {count: 6, top_k: 2, "
+        "router: sigmoid, groups: 3, top_groups: 2, balance: {type: bias}}",
+        "family: encoder_decoder, position: rope, attention: {type: latent, q_rank: 8}",
         "family: encoder_decoder, position: rope, norm: rmsnorm, norm_position: inner, qk_norm: "
         "whole, n_kv_heads: 2",
         "family: decoder, position: rope, norm: rmsnorm, norm_position: both, norm_plus_one: true, "

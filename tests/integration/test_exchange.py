@@ -23,6 +23,7 @@ FIXTURES = sorted((ROOT / "tests/fixtures/huggingface").iterdir())
 DIVIDES = {"gpt2": ("n_head", "n_inner"), "llama": ("num_key_value_heads", "intermediate_size"), "bert": ("num_attention_heads", "intermediate_size"),
            "t5": ("num_heads", "d_ff"), "bart": ("encoder_attention_heads", "encoder_ffn_dim"), "marian": ("encoder_attention_heads", "encoder_ffn_dim"),
            **dict.fromkeys(("gemma2", "gemma3_text", "mistral", "mixtral", "olmo2", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")),
+           "deepseek_v3": ("num_attention_heads", "intermediate_size", "moe_intermediate_size"),
            "roberta": ("num_attention_heads", "intermediate_size"),
            "qwen2_moe": ("num_key_value_heads", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"),
            "qwen3_moe": ("num_key_value_heads", "intermediate_size", "moe_intermediate_size")}
@@ -102,7 +103,7 @@ def check_against_transformers():
         layouts = [(1, [])] + ([(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2"])] if all(s % 2 == 0 for s in sizes) else [(2, [])])
         if folder.name in IN_STAGES:
             layouts += [(2, ["parallel.context=2"]), (4, ["parallel.pipeline=2"]), (4, ["parallel.pipeline=2", "parallel.context=2"])]
-        if next((config[k] for k in ("num_local_experts", "num_experts") if k in config), 1) % 2 == 0:
+        if next((config[k] for k in ("num_local_experts", "num_experts", "n_routed_experts") if k in config), 1) % 2 == 0:
             layouts += [(2, ["parallel.expert=2"])] + ([(4, ["parallel.expert=2", "parallel.tensor=2"])] if len(layouts) > 2 else [])
         expected = tensors(folder / "expected.safetensors")
         batch = tensors(folder / "batch.safetensors")

@@ -42,6 +42,8 @@ KINDS = {
               "activation: swiglu, d_ff: 48}, global: {n_kv_heads: 2, qk_norm: true, norm: rmsnorm}}", TEXT),
     "windows": ("family: decoder, n_layers: 6, position: rope, norm: rmsnorm, activation: swiglu, bias: false, n_kv_heads: 2, "
                 "qk_norm: true, layers: [local, local, global], layer_kinds: {local: {attention: {window: 5}}, global: {}}", TEXT),
+    "latent": ("family: decoder, n_layers: 4, position: rope, norm: rmsnorm, activation: swiglu, d_head: 12, attention: {type: latent, "
+               "q_rank: 16, kv_rank: 12, rope_size: 4}, layers: [a, b], layer_kinds: {a: {}, b: {attention: {window: 5}}}", TEXT),
     "encoder": ("family: encoder, n_layers: 4, attention: {window: 6}", "{type: mlm, path: text.txt}"),
     "inner": ("family: decoder, n_layers: 4, position: rope, norm: rmsnorm, norm_position: inner, qk_norm: whole, n_kv_heads: 2, "
               "activation: swiglu, bias: false, layers: [a, b], layer_kinds: {a: {}, b: {norm_position: post, qk_norm: true}}", TEXT),

@@ -225,7 +225,7 @@ ROOMS = {
         ("config/presets.cpp", "m.rope = {«500000.0», {scaling", "10000.0"),
         ("config/presets.cpp", "m.decoder_start = «2»", "0"),
         ("config/presets.cpp", "m.norm_eps = «1e-12»", "1e-5"),
-        ("config/validate_model.cpp", "l.position == Position::rope && «l.d_head % 2 != 0»", "false"),
+        ("config/validate_model.cpp", '!= "latent" && «l.d_head % 2 != 0»', "false"),
         ("config/validate_model.cpp", "l.n_heads % l.n_kv_heads != 0", "false"),
         ("config/model_config.cpp", "pattern[«l % pattern.size()»], &LayerKind", "0", ["unit:LayerKinds*"]),
         ("config/fields_layer.cpp", "kind.layer = «rebased(kind.layer, before, m)»", "kind.layer", ["unit:LayerKinds*"]),

@@ -203,6 +203,9 @@ OpCase batch_balance_case(const std::string& kind, const std::string& name, cons
           }};
 }
 
+// Two heads of 4 plain and 4 turning columns, with values of 5.
+ops::LatentOptions latent(const Rows& rows) { return {{2, 4, 4, 5}, {1.0, 0.1}, rows}; }
+
 const ops::ActivationRegion kPlace{.rows = {.sequence_length = 4}, .cols_total = 5};
 // Rows 3 to 10 of a rank's chunks of four, of which a sequence has six.
 const ops::ActivationRegion kSharedPlace{
@@ -423,6 +426,26 @@ const std::vector<OpCase>& op_cases() {
       experts_case("route", "biased_groups",
                    {.sigmoid = true, .scale = 2.5, .groups = 2, .biased = true}, false),
       router_case("route", "balance", {}, kernels::RouterTerm::balance),
+      {"latent_heads",
+       "of_sequences",
+       {{8, 16}, {8, 18}, {8, 4}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::latent_heads(r, in[0], in[1], in[2], latent({2, 4}));
+       },
+       3},
+      {"latent_heads",
+       "of_a_share",
+       {{8, 16}, {8, 18}, {8, 4}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::latent_heads(r, in[0], in[1], in[2], latent({2, 8, {2, 1}}));
+       },
+       3},
+      {"latent_values",
+       "of_heads",
+       {{8, 16}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::latent_values(r, own(r, in[0]), latent({2, 4}).sizes);
+       }},
       {"router_load",
        "beside",
        {{8, 5}, {4, 5}},

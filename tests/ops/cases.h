@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/experts.h"
+#include "ops/latent.h"
 #include "ops/ops.h"
 
 namespace tfm::test {

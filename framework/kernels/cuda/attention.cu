@@ -63,7 +63,9 @@ void check(const AttentionArgs<T>& a) {
   if (a.head_size > kMostHeadSize)
     throw Error(ExitCode::usage, "attention on GPUs supports heads of at most " +
                                      std::to_string(kMostHeadSize) + " elements, found " +
-                                     std::to_string(a.head_size) + "; use more heads");
+                                     std::to_string(a.head_size) +
+                                     "; use more heads, or where latent attention generates, a "
+                                     "smaller kv_rank");
 }
 
 template <class... P>
