@@ -19,7 +19,12 @@ namespace fs = std::filesystem;
 constexpr std::size_t most_bytes = std::size_t{1} << 20;
 
 constexpr const char* chatml =
-    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}"
+    "{% macro refuse(what) %}{{ raise_exception('chatml has no place for ' ~ what ~ '; name the "
+    "file "
+    "of a template that has in data.train.template or --template') }}{% endmacro %}"
+    "{% if tools %}{{ refuse('tools') }}{% endif %}"
+    "{% for message in messages %}{% if message.tool_calls %}{{ refuse('tool_calls') }}{% endif %}"
+    "{{ '<|im_start|>' + message.role + '\\n' }}"
     "{% if message.role == 'assistant' %}"
     "{% generation %}{{ message.content + '<|im_end|>' }}{% endgeneration %}"
     "{% else %}{{ message.content + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
@@ -108,6 +113,16 @@ const std::string& role_of(const jinja::Value& messages, std::size_t index) {
   return *(*messages.sequence()->items)[index].dict()->find("role")->string();
 }
 
+// The text that a message's content begins with, without space around it.
+std::string beginning_of(const jinja::Value& messages, std::size_t index) {
+  const jinja::Value* content = (*messages.sequence()->items)[index].dict()->find("content");
+  if (content && content->sequence() && !content->sequence()->items->empty())
+    content = &content->sequence()->items->front();
+  if (content && content->dict()) content = content->dict()->find("text");
+  if (!content || !content->string()) return "";
+  return std::string(text::stripped(*content->string(), true, true));
+}
+
 // An error of one chat begins with its place.
 template <class F>
 auto at_row(const Chat& chat, F&& f) {
@@ -160,10 +175,14 @@ jinja::Rendering ChatTemplate::render(const Chat& chat, std::size_t messages, bo
   return template_for(chat).render(variables, now_);
 }
 
-// What a template adds to the first messages of a chat to have the assistant answer.
-std::string ChatTemplate::generation_prompt(const Chat& chat, std::size_t messages) const {
-  const std::string without = render(chat, messages, false).text;
+// What a template writes before the answer to the first messages of a chat, which begins at `begin`
+// of `whole`, the text of the chat. A template may write earlier turns otherwise once a later one
+// follows; the prompt is then what it adds to the text of the first messages.
+std::string ChatTemplate::generation_prompt(const Chat& chat, std::size_t messages,
+                                            std::string_view whole, std::size_t begin) const {
   const jinja::Rendering with = render(chat, messages, true);
+  if (whole.starts_with(with.text) && with.text.size() >= begin) return with.text.substr(begin);
+  const std::string without = render(chat, messages, false).text;
   if (with.text.starts_with(without)) return with.text.substr(without.size());
   std::size_t end = 0;  // of what belongs to messages
   for (const auto& spans : with.messages)
@@ -171,39 +190,67 @@ std::string ChatTemplate::generation_prompt(const Chat& chat, std::size_t messag
   return with.text.substr(end);
 }
 
+// The bytes of an answer's text that its prompt has written. A prompt may open a thought that the
+// text of the answer leaves out; it then counts up to the special token that both begin with.
+std::size_t ChatTemplate::written_by(const std::string& prompt, std::string_view text,
+                                     const std::function<void()>& otherwise) const {
+  const auto common =
+      static_cast<std::size_t>(std::ranges::mismatch(prompt, text).in1 - prompt.begin());
+  if (common == prompt.size()) return common;
+  const std::vector<std::int32_t> ids = tokenizer_.encode(text.substr(0, common));
+  if (ids.empty() || !tokenizer_.is_added(ids.back())) otherwise();
+  return common;
+}
+
+std::vector<ChatTemplate::Turn> ChatTemplate::marked_turns(const jinja::Rendering& r) {
+  std::vector<Turn> turns;
+  for (const jinja::Span& span : r.generations) {
+    std::size_t message = r.messages.size() + turns.size();  // one of its own, if none is known
+    for (std::size_t i = 0; i < r.messages.size(); ++i)
+      for (const jinja::Span& part : r.messages[i])
+        if (span.begin >= part.begin && span.begin < part.end) message = i;
+    turns.push_back({span, span.end, message});
+  }
+  return turns;
+}
+
 std::vector<ChatTemplate::Turn> ChatTemplate::turns_of(const Chat& chat,
                                                        const jinja::Rendering& r) const {
   const jinja::Template& t = template_for(chat);
+  if (t.marks_generations()) return marked_turns(r);
   std::vector<Turn> turns;
-  if (t.marks_generations()) {
-    for (const jinja::Span& span : r.generations) {
-      std::size_t message = r.messages.size() + turns.size();  // one of its own, if none is known
-      for (std::size_t i = 0; i < r.messages.size(); ++i)
-        for (const jinja::Span& part : r.messages[i])
-          if (span.begin >= part.begin && span.begin < part.end) message = i;
-      turns.push_back({span, span.end, message});
-    }
-    return turns;
-  }
-  std::optional<std::string> prompt;
+  std::optional<std::string> prompt;  // of the answer at hand, then of the one behind it
+  std::optional<std::size_t> bare,
+      headed;  // answers without anything written before them, and with
   for (std::size_t i = r.messages.size(); i-- > 0;) {
     if (role_of(chat.messages, i) != "assistant") continue;
     const std::string number = std::to_string(i + 1);
     if (r.messages[i].size() != 1)
       fail(t, "does not write message " + number + " at one place, in a loop over the messages");
-    if (i == 0) fail(t, "writes no prompt before message 1, which is the assistant's");
-    if (!prompt) prompt = generation_prompt(chat, i);
     const jinja::Span part = r.messages[i][0];
     const std::string_view text =
         std::string_view(r.text).substr(part.begin, part.end - part.begin);
-    if (!text.starts_with(*prompt))
+    if (i > 0) prompt = generation_prompt(chat, i, r.text, part.begin);
+    if (!prompt) fail(t, "writes no prompt before message 1, which is the assistant's");
+    const std::size_t written = written_by(*prompt, text, [&] {
       fail(t, "begins message " + number + " otherwise than by its generation prompt " +
                   in_quotes(*prompt));
-    turns.push_back(
-        {{part.begin + prompt->size(), part.end},
-         part.begin + std::max(text::stripped(text, false, true).size(), prompt->size()),
-         i});
+    });
+    const std::string content = beginning_of(chat.messages, i);
+    if (written > 0)
+      headed = i;
+    else if (content.empty())
+      bare = i;
+    else if (!text::stripped(text, true, false).starts_with(content))
+      fail(t, "has no generation prompt before message " + number +
+                  ", which begins otherwise than by its content");
+    turns.push_back({{part.begin + written, part.end},
+                     part.begin + std::max(text::stripped(text, false, true).size(), written),
+                     i});
   }
+  if (bare && headed)
+    fail(t, "has a generation prompt before message " + std::to_string(*headed + 1) +
+                ", and none before message " + std::to_string(*bare + 1));
   std::ranges::reverse(turns);
   return turns;
 }
@@ -242,7 +289,7 @@ EncodedChat ChatTemplate::encode(const Chat& given) const {
   });
 }
 
-std::optional<std::int32_t> ChatTemplate::turn_end() const {
+std::optional<std::int32_t> ChatTemplate::turn_end() const try {
   const EncodedChat chat = encode({jinja::parse_json(R"([{"role": "user", "content": "a"},
                                     {"role": "assistant", "content": "b"}])",
                                                      "a chat"),
@@ -250,6 +297,8 @@ std::optional<std::int32_t> ChatTemplate::turn_end() const {
   for (std::size_t i = chat.ids.size(); i-- > 0;)
     if (chat.mask[i])
       return tokenizer_.is_added(chat.ids[i]) ? std::optional(chat.ids[i]) : std::nullopt;
+  return std::nullopt;
+} catch (const Error&) {
   return std::nullopt;
 }
 

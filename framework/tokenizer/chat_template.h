@@ -5,11 +5,13 @@
 // none is added around it. The assistant's tokens are those that overlap what the template marks by
 // {% generation %}, as return_assistant_tokens_mask has it. A template without such blocks is taken
 // to write a message while a loop stands at it; of an assistant's message, the model writes what
-// follows the generation prompt, up to and with the token that ends the turn.
+// follows the generation prompt before it, up to and with the token that ends the turn.
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "text/jinja/template.h"
@@ -44,7 +46,7 @@ class ChatTemplate {
   EncodedChat encode(const Chat& chat) const;
   // The ids of a chat that the assistant is asked to go on with.
   std::vector<std::int32_t> prompt(const Chat& chat) const;
-  // The token that ends a turn of the assistant, if one does.
+  // The token that ends a turn of the assistant, if one does and the assistant's part can be told.
   std::optional<std::int32_t> turn_end() const;
 
  private:
@@ -56,7 +58,12 @@ class ChatTemplate {
   const text::jinja::Template& template_for(const Chat& chat) const;
   text::jinja::Rendering render(const Chat& chat, std::size_t messages, bool prompt) const;
   std::vector<Turn> turns_of(const Chat& chat, const text::jinja::Rendering& rendering) const;
-  std::string generation_prompt(const Chat& chat, std::size_t messages) const;
+  static std::vector<Turn> marked_turns(const text::jinja::Rendering& rendering);
+  std::string generation_prompt(const Chat& chat, std::size_t messages, std::string_view whole,
+                                std::size_t begin) const;
+  // `otherwise` throws: the text begins otherwise than by the prompt.
+  std::size_t written_by(const std::string& prompt, std::string_view text,
+                         const std::function<void()>& otherwise) const;
 
   const Tokenizer& tokenizer_;
   std::optional<std::time_t> now_;

@@ -101,6 +101,52 @@ def check_templates_beside_tokenizers(folder):
     chat(folder, rows, tokenizer="bytes")
 
 
+# Without generation blocks: what an answer adds to its prompt, which is that of its own place.
+AFTER = """{% set ns = namespace(tool=false) %}{% for m in messages %}{% if m.role == 'tool' %}{% set ns.tool = true %}[TOOL_RESULTS]{{
+m.content }}{% elif m.role == 'assistant' %}{{ '[/TOOL_RESULTS]' if ns.tool else '<|assistant|>' }}{% set ns.tool = false %}{{ m.content }}{{
+'[TOOL_CALLS]' if m.tool_calls }}</s>{% else %}<|user|>{{ m.content }}{% endif %}{% endfor %}{{ '[/TOOL_RESULTS]' if ns.tool
+}}{{ '<|assistant|>' if add_generation_prompt and not ns.tool }}"""
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+RESULT = {"role": "tool", "content": "fine"}
+HEADED = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+
+
+def check_prompts_of_answers(folder):
+    (folder / "t.jinja").write_text(AFTER)
+    (line,) = chat(folder, [{"messages": [USER, CALL, RESULT, ASSISTANT, USER, ASSISTANT]}], template=folder / "t.jinja")
+    tokens = json.loads((TOKENIZER / "tokenizer.json").read_text())
+    special = {t["id"]: t["content"] for t in tokens["added_tokens"]}
+    learned = [special[i] for i, m in zip(line["ids"], line["mask"]) if m and i in special]
+    assert learned == ["[TOOL_CALLS]", "</s>", "</s>", "</s>"], learned
+    # A prompt only behind the user: an answer to a tool's result would have its header learned.
+    (folder / "t.jinja").write_text(HEADED + "{{ '<|im_start|>assistant\n' if add_generation_prompt and messages[-1].role == 'user' }}")
+    assert sum(chat(folder, [{"messages": [USER, ASSISTANT]}], template=folder / "t.jinja")[0]["mask"]) > 2
+    rows = [{"messages": [USER, ASSISTANT, RESULT, ASSISTANT]}]
+    error = chat(folder, rows, template=folder / "t.jinja", code=3)
+    assert "no generation prompt before message 4" in error and "{% generation %}" in error, error
+    error = chat(folder, [{"messages": [USER, ASSISTANT, RESULT, CALL]}], template=folder / "t.jinja", code=3)
+    assert "a generation prompt before message 2, and none before message 4" in error, error
+    # No prompt at all, a header or none.
+    (folder / "t.jinja").write_text(HEADED)
+    error = chat(folder, [{"messages": [USER, ASSISTANT]}], template=folder / "t.jinja", code=3)
+    assert "no generation prompt before message 2, which begins otherwise than by its content" in error, error
+    (folder / "t.jinja").write_text("{% for m in messages %}{{ ' ' + m.content + '</s>' }}{% endfor %}")
+    masks = [line["mask"] for line in chat(folder, [{"messages": [USER, ASSISTANT]}], template=folder / "t.jinja")]
+    # A conversation that begins with an answer: its prompt is that of the next one.
+    (folder / "t.jinja").write_text(HEADED + "{{ '<|im_start|>assistant\n' if add_generation_prompt }}")
+    first, second = (
+        chat(folder, [{"messages": m}], template=folder / "t.jinja")[0] for m in ([ASSISTANT, USER, ASSISTANT], [USER, ASSISTANT])
+    )
+    assert sum(first["mask"]) == 2 * sum(second["mask"]) > 2 and not first["mask"][0], first
+    # A prompt that opens a thought.
+    (folder / "t.jinja").write_text(HEADED.replace("{{ m.role }}\n", "") + "{{ '<|im_start|><think>' if add_generation_prompt }}")
+    thought = chat(folder, [{"messages": [USER, ASSISTANT]}], template=folder / "t.jinja")[0]
+    assert sum(thought["mask"]) == sum(second["mask"]) and 0 < sum(masks[0]), thought
+    for row in ({"messages": [USER, ASSISTANT], "tools": [{"name": "f"}]}, {"messages": [USER, CALL]}):
+        error = chat(folder, [row], code=3)
+        assert "chatml has no place for tool" in error and "--template" in error, error
+
+
 def check_other_rows(folder):
     expected = chat(folder, [{"messages": [USER, ASSISTANT]}])
     assert sum(expected[0]["mask"]) > 2
@@ -284,6 +330,8 @@ def check_it_talks_as_taught(root):
         assert out == "the weather is fine\nask tomorrow\nbecause\nlater please\n", (out, err)
         assert "unknown command; expected /reset or /exit" in err, err
     assert run(folder, "tfm-generate", "ck", "--chat", "--system", "a", text="")[0] == ""
+    (folder / "t.jinja").write_text(HEADED)  # in which the assistant's part cannot be told
+    assert run(folder, "tfm-generate", "ck", "--chat", "--template", "t.jinja", text="")[0] == ""
     assert "needs --chat" in run(folder, "tfm-generate", "ck", "--system", "a", code=2)[1]
 
 
@@ -291,6 +339,7 @@ with tempfile.TemporaryDirectory() as root:
     for check in (
         check_against_transformers,
         check_templates_beside_tokenizers,
+        check_prompts_of_answers,
         check_other_rows,
         check_broken_rows,
         check_layouts_and_a_new_start,
