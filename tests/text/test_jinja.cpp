@@ -124,6 +124,23 @@ TEST(Jinja, EndsWhateverTheTemplateDoes) {
                     "%}{% endfor %}"),
         std::string("{% set n = namespace(x='ab') %}{% for i in range(1000) %}{% set n.x = n.x ~ "
                     "n.x %}{% endfor %}"),
+        std::string("{% set ns = namespace(p=none) %}{% for k in range(3) %}{% for i in "
+                    "range(90000) %}{% set ns.p = namespace(p=ns.p) %}{% endfor %}{% endfor %}"),
+        std::string("{% set ns = namespace(d=dict(a=1)) %}{% for k in range(2) %}{% for i in "
+                    "range(90000) %}{% set ns.d = dict(a=ns.d.get) %}{% endfor %}{% endfor %}"),
+        std::string("{% set ns = namespace(d=[1]) %}{% for k in range(90000) %}{% for i in "
+                    "[ns.d] %}{% set ns.d = loop %}{% endfor %}{% endfor %}"),
+        std::string("{% set n = namespace() %}{% set n.self = n %}"),
+        std::string("{{ [1, 2] | tojson(indent='a' * 8000000) }}"),
+        std::string("{{ [1, 2, 3] | tojson(separators=('a' * 8000000, 'b')) }}"),
+        std::string("{{ ('%(a)s' * 1000000) % {'a': 'x' * 1000000} }}"),
+        std::string("{% set a = 'x' * 8000000 %}{{ a ~ a ~ a ~ a ~ a ~ a ~ a ~ a }}"),
+        std::string("{{ ('a,' * 4000000).split(',') | length }}"),
+        std::string("{% set a = 'x' * 8000000 %}{% for i in range(100000) %}{{ a.find('y') }}"
+                    "{% endfor %}"),
+        std::string("{% set a = 'x' * 8000000 %}{% set b = 'x' * 4000000 ~ 'y' %}{% for i in "
+                    "range(100000) %}{% if b in a or a.rfind(b) > 0 or a.count(b) %}{% endif %}"
+                    "{% endfor %}"),
         "{{ " + repeat("(", 100000),
         "{{ " + repeat("-", 100000) + "1 }}",
         "{{ " + repeat("not ", 100000) + "1 }}",
@@ -134,8 +151,37 @@ TEST(Jinja, EndsWhateverTheTemplateDoes) {
         "{% set " + repeat("(", 100000)})
     EXPECT_NE(error_of(source), "") << source.substr(0, 80);
   EXPECT_EQ(
-      render("{% set n = namespace() %}{% set n.self = n %}{% macro f() %}{% endmacro %}x").text,
-      "x");
+      render("{% set n = namespace() %}{% macro f() %}{% endmacro %}{% set n.f = f %}x").text, "x");
+}
+
+TEST(Jinja, StepsGrowWithTheVariables) {
+  std::string json;
+  for (int i = 0; i < 1000; ++i)
+    json += std::string(i ? "," : "") + R"({"role": ")" + (i % 2 ? "assistant" : "user") +
+            R"(", "content": ")" + std::string(1000, 'a') + "\"}";
+  jinja::Dict variables;
+  variables.set("messages", jinja::parse_json("[" + json + "]", "m"));
+  variables.set("add_generation_prompt", false);
+  const std::string source =
+      io::read_whole_file(kFolder + "templates/qwen3.jinja", std::size_t{1} << 20);
+  EXPECT_GT(render(source, variables).text.size(), 1'000'000U);
+  // All pairs of messages: what a short conversation has no steps for.
+  const std::string pairs =
+      "{% for a in messages %}{% for b in messages %}{% if a.role == b.role %}{% endif %}{% endfor "
+      "%}{% endfor %}";
+  EXPECT_EQ(render(pairs, variables).text, "");
+  EXPECT_THROW(render("{% for a in range(1000) %}{% for b in range(1000) %}{% if a == b %}{% endif "
+                      "%}{% endfor %}{% endfor %}"),
+               jinja::LimitError);
+}
+
+TEST(Jinja, FindsFromBothSides) {
+  EXPECT_EQ(render("{{ 'aébéc'.find('é', 2) }} {{ 'aébéc'.rfind('é') }} {{ 'abc'.rfind('d') }}").text,
+            "3 3 -1");
+  EXPECT_EQ(render("{{ 'a--b--c'.rsplit('--', 1) }}{{ 'a--b--c'.rpartition('--') }}").text,
+            "['a--b', 'c']('a--b', '--', 'c')");
+  EXPECT_EQ(render("{{ 'aaa'.rsplit('aa') }}{{ 'aaa'.split('aa') }}{{ 'éé'.rsplit('é') }}").text,
+            "['a', '']['', 'a']['', '', '']");
 }
 
 TEST(Jinja, KnowsWhichMessageALoopWasAt) {
@@ -154,5 +200,12 @@ TEST(Jinja, KnowsWhichMessageALoopWasAt) {
 TEST(Jinja, TimeIsUndefinedUnlessGiven) {
   const jinja::Template t("{{ strftime_now('%Y') if strftime_now is defined else 'none' }}", "t");
   EXPECT_EQ(t.render({}).text, "none");
+  try {
+    jinja::Template("{{ strftime_now('%Y') }}", "t").render({});
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("strftime_now is not available in training"),
+              std::string::npos);
+  }
   EXPECT_EQ(t.render({}, std::time_t{86400 * 40}).text, "1970");
 }

@@ -81,7 +81,7 @@ Value repeated(const Value& value, std::int64_t times, const Spend& spend) {
   if (__builtin_mul_overflow(size, static_cast<std::size_t>(times), &whole))
     whole = ~std::size_t{0} / 8;
   check_size(whole);
-  if (!value.string()) check_size(whole * 8);
+  if (!value.string()) check_size(whole * sizeof(Value));
   spend(whole);
   if (size == 0) times = 0;
   if (const std::string* s = value.string()) {
@@ -121,7 +121,7 @@ Value arithmetic(std::string_view op, const Value& a, const Value& b, const Spen
   const auto whole = [](const Value& n) { return n.number() && !n.get<double>(); };
   if (op == "*" && repeats(a) && whole(b)) return repeated(a, b.integer(""), spend);
   if (op == "*" && whole(a) && repeats(b)) return repeated(b, a.integer(""), spend);
-  if (op == "%" && s) return formatted(*s, b);
+  if (op == "%" && s) return formatted(*s, b, spend);
   no_operation(op, a, b);
 }
 
@@ -156,7 +156,7 @@ std::string converted(const std::string& spec, char type, const Value& value) {
 
 }  // namespace
 
-std::string formatted(const std::string& format, const Value& values) {
+std::string formatted(const std::string& format, const Value& values, const Spend& spend) {
   const Sequence* tuple = values.sequence();
   if (tuple && tuple->kind != SequenceKind::tuple) tuple = nullptr;
   std::size_t used = 0;
@@ -184,12 +184,12 @@ std::string formatted(const std::string& format, const Value& values) {
       const std::size_t end = format.find(')', i);
       if (end == format.npos || end + 1 >= format.size() || !values.dict())
         throw Problem("expected %(name)s with a dictionary");
-      text +=
-          converted(spec, format[end + 1], item(values, Value(format.substr(i + 1, end - i - 1))));
+      const Value named = item(values, Value(format.substr(i + 1, end - i - 1)));
+      append(text, converted(spec, format[end + 1], named), spend);
       i = end + 1;
       used = 1;
     } else
-      text += converted(spec, format[i], next());
+      append(text, converted(spec, format[i], next()), spend);
   }
   if (used < (tuple ? tuple->items->size() : values.dict() ? 0 : 1))
     throw Problem("not all values are used by the format");

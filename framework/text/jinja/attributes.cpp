@@ -16,9 +16,13 @@ const std::string& string_of(const Arguments& a, std::size_t index, std::string_
   return *value.string();
 }
 
+// The bytes from the last to the first: what is last in a text is first in it.
+std::string reversed(std::string_view text) { return {text.rbegin(), text.rend()}; }
+
 // str.find within [begin, end) in code points; -1: not found.
 std::int64_t find(const std::string& text, const Arguments& a, bool last) {
-  const std::u32string points = code_points(text), sought = code_points(string_of(a, 0, "sub"));
+  const std::u32string points = code_points(text);
+  const std::string& sought = string_of(a, 0, "sub");
   const auto size = std::ssize(points);
   const auto bound = [&](std::size_t index, std::int64_t otherwise) {
     const Value v = a.value(index, "", nullptr);
@@ -27,10 +31,12 @@ std::int64_t find(const std::string& text, const Arguments& a, bool last) {
     return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size);
   };
   const std::int64_t begin = bound(1, 0), end = std::max(bound(2, size), begin);
-  const std::u32string_view part = std::u32string_view(points).substr(
-      static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-  const auto at = last ? part.rfind(sought) : part.find(sought);
-  return at == part.npos ? -1 : begin + static_cast<std::int64_t>(at);
+  const std::string part = utf8(std::u32string_view(points).substr(
+      static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+  std::size_t at = last ? place_of(reversed(part), reversed(sought)) : place_of(part, sought);
+  if (at == part.npos) return -1;
+  if (last) at = part.size() - at - sought.size();
+  return begin + static_cast<std::int64_t>(count_code_points(std::string_view(part).substr(0, at)));
 }
 
 bool starts_or_ends(const std::string& text, const Arguments& a, bool starts) {
@@ -52,6 +58,7 @@ List words_of(const std::string& text, std::int64_t most, bool from_right) {
   List words;
   std::size_t begin = 0, end = points.size();
   const auto part = [&](std::size_t from, std::size_t to) {
+    check_size(sizeof(Value) * (words.size() + 1));
     words.emplace_back(utf8(std::u32string_view(points).substr(from, to - from)));
   };
   for (std::int64_t n = 0;; ++n) {
@@ -85,15 +92,21 @@ Value split(const std::string& text, const Arguments& a, bool from_right) {
   if (separator.none()) return Value::sequence(words_of(text, most, from_right));
   const std::string& sep = string_of(a, 0, "sep");
   if (sep.empty()) throw Problem("the separator is empty");
+  const std::string whole = from_right ? reversed(text) : text,
+                    sought = from_right ? reversed(sep) : sep;
   List parts;
-  std::string_view rest = text;
+  const auto part = [&](std::string_view one) {
+    check_size(sizeof(Value) * (parts.size() + 1));
+    parts.emplace_back(from_right ? reversed(one) : std::string(one));
+  };
+  std::size_t at = 0;
   for (std::int64_t n = 0; most < 0 || n < most; ++n) {
-    const auto at = from_right ? rest.rfind(sep) : rest.find(sep);
-    if (at == rest.npos) break;
-    parts.emplace_back(from_right ? rest.substr(at + sep.size()) : rest.substr(0, at));
-    rest = from_right ? rest.substr(0, at) : rest.substr(at + sep.size());
+    const std::size_t found = place_of(whole, sought, at);
+    if (found == whole.npos) break;
+    part(std::string_view(whole).substr(at, found - at));
+    at = found + sep.size();
   }
-  parts.emplace_back(rest);
+  part(std::string_view(whole).substr(at));
   if (from_right) std::ranges::reverse(parts);
   return Value::sequence(std::move(parts));
 }
@@ -101,9 +114,10 @@ Value split(const std::string& text, const Arguments& a, bool from_right) {
 Value partition(const std::string& text, const Arguments& a, bool last) {
   const std::string& sep = string_of(a, 0, "sep");
   if (sep.empty()) throw Problem("the separator is empty");
-  const auto at = last ? text.rfind(sep) : text.find(sep);
+  std::size_t at = last ? place_of(reversed(text), reversed(sep)) : place_of(text, sep);
   if (at == text.npos)
     return Value::sequence(last ? List{"", "", text} : List{text, "", ""}, SequenceKind::tuple);
+  if (last) at = text.size() - at - sep.size();
   return Value::sequence({text.substr(0, at), sep, text.substr(at + sep.size())},
                          SequenceKind::tuple);
 }
@@ -114,8 +128,8 @@ Value joined(const std::string& separator, const Arguments& a, const Spend& spen
   for (const Value& v : items_of(a.required(0, "iterable"))) {
     if (!v.string())
       throw Problem("join: expected strings, got a value of type " + std::string(v.type()));
-    spend(separator.size() + v.string()->size());
-    text.append(first ? "" : separator).append(*v.string());
+    if (!first) append(text, separator, spend);
+    append(text, *v.string(), spend);
     first = false;
   }
   return text;
@@ -169,7 +183,7 @@ const std::pair<std::string_view, Method> string_methods[] = {
        const std::string& sought = string_of(a, 0, "sub");
        if (sought.empty()) return Value(static_cast<std::int64_t>(count_code_points(s)) + 1);
        std::int64_t n = 0;
-       for (std::size_t at = 0; (at = s.find(sought, at)) != s.npos; at += sought.size()) ++n;
+       for (std::size_t at = 0; (at = place_of(s, sought, at)) != s.npos; at += sought.size()) ++n;
        return Value(n);
      }},
     {"endswith", [](Text s, Given a, Cost) { return Value(starts_or_ends(s, a, false)); }},
@@ -233,15 +247,19 @@ const std::pair<std::string_view, Method> string_methods[] = {
      }},
 };
 
-Value function(std::string name, std::function<Value(Given)> call) {
-  return std::make_shared<const Function>(Function{std::move(name), std::move(call)});
+Value function(std::string name, const Value& object, std::function<Value(Given)> call) {
+  return std::make_shared<const Function>(Function{.name = std::move(name),
+                                                   .call = std::move(call),
+                                                   .depth = deeper(object.depth()),
+                                                   .cost = object.dict() ? 0 : object.size()});
 }
 
 Value of_string(const Value& object, const std::string& name, const Spend& spend) {
   for (const auto& [known, method] : string_methods)
     if (name == known)
       return function(
-          name, [object, method, spend](Given a) { return method(*object.string(), a, spend); });
+          name, object,
+          [object, method, spend](Given a) { return method(*object.string(), a, spend); });
   for (const char* other :
        {"encode", "expandtabs", "format", "format_map", "isascii", "isdecimal", "isidentifier",
         "isnumeric", "isprintable", "istitle", "maketrans", "rindex", "swapcase", "translate"})
@@ -259,7 +277,7 @@ Value of_dict(const Value& object, const std::string& name) {
     return Value::sequence({item.first, item.second}, SequenceKind::tuple);
   };
   if (name == "items" || name == "keys" || name == "values")
-    return function(name, [object, name, pair](Given a) {
+    return function(name, object, [object, name, pair](Given a) {
       a.expect({});
       List all;
       for (const auto& item : object.dict()->items())
@@ -267,11 +285,11 @@ Value of_dict(const Value& object, const std::string& name) {
       return Value::sequence(std::move(all));
     });
   if (name == "get")
-    return function(name, [object](Given a) {
+    return function(name, object, [object](Given a) {
       const Value* found = object.dict()->find(a.required(0, "key"));
       return found ? *found : a.value(1, "default", nullptr);
     });
-  if (name == "copy") return function(name, [object](Given) { return object; });
+  if (name == "copy") return function(name, object, [object](Given) { return object; });
   for (const char* change : {"clear", "pop", "popitem", "setdefault", "update"})
     if (name == change) return refused(name);
   return Undefined{"the dictionary has no item " + in_quotes(name)};
@@ -279,7 +297,7 @@ Value of_dict(const Value& object, const std::string& name) {
 
 Value of_list(const Value& object, const std::string& name) {
   if (name == "index" || name == "count")
-    return function(name, [object, name](Given a) {
+    return function(name, object, [object, name](Given a) {
       std::int64_t n = 0, index = 0;
       for (const Value& v : *object.sequence()->items) {
         if (equal(v, a.required(0, "value"))) {
@@ -291,7 +309,7 @@ Value of_list(const Value& object, const std::string& name) {
       if (name == "index") throw Problem("index: the value is not in the list");
       return Value(n);
     });
-  if (name == "copy") return function(name, [object](Given) { return object; });
+  if (name == "copy") return function(name, object, [object](Given) { return object; });
   for (const char* change :
        {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"})
     if (name == change) return refused(name);
@@ -316,7 +334,7 @@ Value of_loop(const Loop& loop, const std::string& name) {
     return index + 1 < size ? (*loop.items)[loop.index + 1]
                             : Value(Undefined{"there is no next item"});
   if (name == "cycle")
-    return function(name, [index](Given a) {
+    return function(name, nullptr, [index](Given a) {
       if (a.positional.empty()) throw Problem("cycle: expected at least one value");
       return a.positional[static_cast<std::size_t>(index) % a.positional.size()];
     });

@@ -20,10 +20,12 @@ Value indented(V v, A a, S spend) {
                         ' ');
   const bool first = flag(a, 1, "first"), blank = flag(a, 2, "blank");
   const std::vector<std::string> lines = lines_of(text_of(v) + "\n");
-  spend(by.size() * lines.size());
   std::string text(first ? by : "");
-  for (std::size_t i = 0; i < lines.size(); ++i)
-    text += (i > 0 ? "\n" : "") + (i > 0 && (blank || !lines[i].empty()) ? by : "") + lines[i];
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) append(text, "\n", spend);
+    if (i > 0 && (blank || !lines[i].empty())) append(text, by, spend);
+    append(text, lines[i], spend);
+  }
   return text;
 }
 
@@ -49,9 +51,7 @@ Value to_json(V v, A a, S spend) {
     style.item = text_of((*s->items)[0]);
     style.member = text_of((*s->items)[1]);
   }
-  std::string text = json_of(v, style);
-  spend(text.size());
-  return text;
+  return json_of(v, style, spend);
 }
 
 Value to_integer(V v, A a, S) {

@@ -56,6 +56,7 @@ Value make_namespace(const Arguments& a) {
   for (const auto& [key, value] : dict.items()) {
     const std::string name = text_of(key);
     if (name.starts_with('_')) throw Problem("members of a namespace cannot begin with _");
+    check_member(value);
     (*space)[name] = value;
   }
   return space;
@@ -74,13 +75,19 @@ Value formatted_time(const Arguments& a, std::time_t now) {
 }  // namespace
 
 Evaluator::Evaluator(const Dict& variables, std::optional<std::time_t> now)
-    : variables_(variables), out_(&result_.text), spend_([this](std::size_t n) { spend(n); }) {
+    : variables_(variables),
+      out_(&result_.text),
+      most_steps_(2'000'000 + 8 * variables.size()),
+      spend_([this](std::size_t n) { spend(n); }) {
   globals_["range"] = function("range", range);
   globals_["dict"] = function("dict", [](const Arguments& a) { return Value(dict_of(a)); });
   globals_["namespace"] = function("namespace", make_namespace);
   globals_["raise_exception"] = function("raise_exception", [](const Arguments& a) -> Value {
     throw Problem("the template refuses the conversation: " + text_of(a.required(0, "message")));
   });
+  globals_["strftime_now"] = Undefined{
+      "strftime_now is not available in training, since ids must be the same at every start; "
+      "expected a template that writes a fixed date, or asks `strftime_now is defined`"};
   if (now)
     globals_["strftime_now"] =
         function("strftime_now", [now](const Arguments& a) { return formatted_time(a, *now); });
@@ -162,7 +169,7 @@ Value Evaluator::operation(const Expression& e, const ScopePointer& scope) {
     case Kind::test: {
       const Arguments given = arguments(e, scope);
       at_ = e.at;
-      spend(first.size());
+      spend(read_by(e, first, !given.positional.empty()));
       return tested(e.text, first, given);
     }
     case Kind::negate:
@@ -171,12 +178,12 @@ Value Evaluator::operation(const Expression& e, const ScopePointer& scope) {
       return e.text == "-" ? negative(first) : arithmetic("+", std::int64_t{0}, first, spend_);
     case Kind::concat: {
       std::string text = text_of(first);
+      spend(text.size());
       for (std::size_t i = 1; i < e.parts.size(); ++i) {
         const Value next = evaluate(*e.parts[i], scope);
         at_ = e.at;
-        text += text_of(next);
+        append(text, text_of(next), spend_);
       }
-      spend(text.size());
       return text;
     }
     default: {
@@ -202,7 +209,7 @@ Value Evaluator::subscript(const Expression& e, const ScopePointer& scope) {
     bounds[i] = key.parts[i] ? evaluate(*key.parts[i], scope) : Value(nullptr);
   at_ = e.at;
   if (const Undefined* u = object.get<Undefined>()) throw Problem(u->what);
-  spend(object.size());
+  spend(object.breadth());
   return slice(object, bounds[0], bounds[1], bounds[2]);
 }
 
@@ -211,8 +218,8 @@ Value Evaluator::compare(const Expression& e, const ScopePointer& scope) {
   for (std::size_t i = 0; i < e.names.size(); ++i) {
     Value right = evaluate(*e.parts[i + 1], scope);
     at_ = e.at;
-    spend(left.size() + right.size());
     const std::string& op = e.names[i];
+    spend(left.size() + (op.ends_with("in") && right.dict() ? 0 : right.size()));
     Arguments other;
     other.positional.push_back(right);
     const bool holds = op == "in"       ? contains(right, left)
@@ -247,8 +254,18 @@ Arguments Evaluator::arguments(const Expression& e, const ScopePointer& scope) {
 Value Evaluator::filter(const Expression& e, const Value& subject, const ScopePointer& scope) {
   const Arguments given = arguments(e, scope);
   at_ = e.at;
-  spend(subject.size());
-  return filtered(e.text, subject, given, spend_);
+  spend(read_by(e, subject, true));
+  Value result = filtered(e.text, subject, given, spend_);
+  spend(result.breadth());
+  return result;
+}
+
+std::size_t Evaluator::read_by(const Expression& e, const Value& value, bool with_arguments) {
+  static constexpr std::string_view brief[] = {"length", "count", "default", "d", "first", "last"};
+  const bool type_only = e.kind == Kind::test && !with_arguments && e.text != "lower" &&
+                         e.text != "upper";
+  if (type_only) return 0;
+  return std::ranges::find(brief, e.text) != std::end(brief) ? value.breadth() : value.size();
 }
 
 Value Evaluator::filter_chain(const Expression& e, const std::string& text,
@@ -264,12 +281,11 @@ Value Evaluator::call(const Expression& e, const ScopePointer& scope, const Argu
   if (const Undefined* u = callee.get<Undefined>()) throw Problem(u->what);
   const auto* const f = callee.get<std::shared_ptr<const Function>>();
   if (!f) throw Problem("a value of type " + std::string(callee.type()) + " cannot be called");
-  // A method's text is that of its object; arguments are looked through once, too.
-  std::size_t size = 0;
+  std::size_t size = (*f)->cost;
   for (const Value& v : given.positional) size += v.size();
   spend(size);
   Value result = (*f)->call(given);
-  spend(result.size());
+  spend(result.breadth());
   return result;
 }
 

@@ -16,9 +16,11 @@ Rendering Evaluator::run(const Body& body) {
 }
 
 void Evaluator::spend(std::size_t size) {
-  constexpr std::size_t most = 2'000'000, bytes_a_step = 256;
+  constexpr std::size_t bytes_a_step = 256;
   steps_ += 1 + size / bytes_a_step;
-  if (steps_ > most) throw Problem("the template takes more than two million steps");
+  if (steps_ > most_steps_)
+    throw Exceeded("the template takes more than " + std::to_string(most_steps_) +
+                   " steps for a conversation of this length");
 }
 
 void Evaluator::write(std::string_view text) {
@@ -97,7 +99,8 @@ Evaluator::Flow Evaluator::branch(const Statement& s, const ScopePointer& scope)
 Evaluator::Flow Evaluator::loop(const Statement& s, const ScopePointer& scope) {
   const Value iterable = evaluate(*s.parts[1], scope);
   at_ = s.parts[1]->at;
-  spend(iterable.size());
+  spend(iterable.breadth());
+  const int depth = deeper(iterable.depth());
   auto items = std::make_shared<List>();
   for (Value& item : items_of(iterable)) {
     spend(0);
@@ -117,7 +120,7 @@ Evaluator::Flow Evaluator::loop(const Statement& s, const ScopePointer& scope) {
     const Value& item = (*items)[i];
     assign(*s.parts[0], item, inner);
     inner->variables["loop"] =
-        Value(std::make_shared<const Loop>(Loop{.items = items, .index = i}));
+        Value(std::make_shared<const Loop>(Loop{.items = items, .index = i, .depth = depth}));
     if (const auto found = messages_.find(item.dict()); found != messages_.end())
       message_ = found->second;
     flow = execute(s.bodies[0], inner);
@@ -203,6 +206,7 @@ void Evaluator::assign(const Expression& target, const Value& value, const Scope
     const auto* const space = object.get<std::shared_ptr<Namespace>>();
     if (!space) throw Problem(in_quotes(target.parts[0]->text) + " is no namespace");
     if (target.text.starts_with('_')) throw Problem("members of a namespace cannot begin with _");
+    check_member(value);
     (**space)[target.text] = value;
   } else {
     at_ = target.at;

@@ -46,6 +46,8 @@ class Evaluator {
   };
 
   void spend(std::size_t size);
+  // What a filter, a test or `in` looks through of a value.
+  static std::size_t read_by(const Expression& e, const Value& value, bool with_arguments);
   void write(std::string_view text);
   Flow execute(const Body& body, const ScopePointer& scope);
   Flow execute(const Statement& s, const ScopePointer& scope);
@@ -81,7 +83,7 @@ class Evaluator {
   std::vector<ScopePointer> with_macros_;        // a macro and its scope hold each other
   Rendering result_;
   std::string* out_;
-  std::size_t at_ = 0, steps_ = 0;
+  std::size_t at_ = 0, steps_ = 0, most_steps_;
   int depth_ = 0;
   Spend spend_;
 };

@@ -99,9 +99,8 @@ Value joined(V v, A a, S spend) {
   std::string text;
   bool first = true;
   for (V one : items_of(v)) {
-    const std::string part = text_of(attribute_of(one, a, 1, spend));
-    spend(part.size() + separator.size());
-    text.append(first ? "" : separator).append(part);
+    if (!first) append(text, separator, spend);
+    append(text, text_of(attribute_of(one, a, 1, spend)), spend);
     first = false;
   }
   return text;
@@ -179,7 +178,7 @@ Value batch(V v, A a, S) {
     one.push_back(item);
   }
   if (!one.empty() && !fill.none()) {
-    check_size(static_cast<std::size_t>(std::min(size, std::int64_t{1} << 40)) * 8);
+    check_size(static_cast<std::size_t>(std::min(size, std::int64_t{1} << 40)) * sizeof(Value));
     one.resize(static_cast<std::size_t>(size), fill);
   }
   if (!one.empty()) all.push_back(Value::sequence(std::move(one)));
@@ -233,8 +232,8 @@ const std::pair<std::string_view, Filter> filters[] = {
     {"first", [](V v, A, S) { return end_of(v, false); }},
     {"float", to_real},
     {"format",
-     [](V v, A a, S) {
-       return Value(formatted(text_of(v), Value::sequence(a.positional, SequenceKind::tuple)));
+     [](V v, A a, S c) {
+       return Value(formatted(text_of(v), Value::sequence(a.positional, SequenceKind::tuple), c));
      }},
     {"groupby", groupby},
     {"indent", indented},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 
 #include "core/strings.h"
 #include "text/unicode.h"
@@ -112,42 +113,85 @@ std::string json_number(const Value& value) {
   return repr_of(value);
 }
 
-std::string json_key(const Value& key, const JsonStyle& style) {
-  if (const std::string* s = key.string()) return json_string(*s, style.ascii);
-  if (key.number() || key.none()) return '"' + json_of(key, style) + '"';
-  throw Problem("a key of type " + std::string(key.type()) + " cannot be written as JSON");
-}
+class JsonWriter {
+ public:
+  JsonWriter(const JsonStyle& style, const Spend& spend) : style_(style), spend_(spend) {}
+  std::string take() { return std::move(text_); }
+
+  void write(const Value& value, int level) {
+    const Dict* const dict = value.dict();
+    const Sequence* const list = value.sequence();
+    if (value.none())
+      add("null");
+    else if (const bool* b = value.get<bool>())
+      add(*b ? "true" : "false");
+    else if (value.number())
+      add(json_number(value));
+    else if (const std::string* s = value.string())
+      add(json_string(*s, style_.ascii));
+    else if (dict)
+      write(*dict, level);
+    else if (list && list->kind != SequenceKind::stream)
+      write(*list, level);
+    else
+      throw Problem("a value of type " + std::string(value.type()) + " cannot be written as JSON");
+  }
+
+ private:
+  void add(std::string_view more) { append(text_, more, spend_); }
+  void line(int levels) {
+    if (!style_.lines) return;
+    add("\n");
+    for (int i = 0; i < levels; ++i) add(style_.indent);
+  }
+  void begin_item(bool first, int level) {
+    if (!first) add(style_.item);
+    line(level + 1);
+  }
+  void write_key(const Value& key) {
+    if (key.string()) return write(key, 0);
+    if (!key.number() && !key.none())
+      throw Problem("a key of type " + std::string(key.type()) + " cannot be written as JSON");
+    add("\"");
+    write(key, 0);
+    add("\"");
+  }
+  void write(const Dict& dict, int level) {
+    auto items = dict.items();
+    if (style_.sort_keys)
+      std::ranges::stable_sort(
+          items, [](const auto& a, const auto& b) { return order(a.first, b.first) < 0; });
+    add("{");
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      begin_item(i == 0, level);
+      write_key(items[i].first);
+      add(style_.member);
+      write(items[i].second, level + 1);
+    }
+    if (!items.empty()) line(level);
+    add("}");
+  }
+  void write(const Sequence& list, int level) {
+    add("[");
+    for (std::size_t i = 0; i < list.items->size(); ++i) {
+      begin_item(i == 0, level);
+      write((*list.items)[i], level + 1);
+    }
+    if (!list.items->empty()) line(level);
+    add("]");
+  }
+
+  const JsonStyle& style_;
+  const Spend& spend_;
+  std::string text_;
+};
 
 }  // namespace
 
-std::string json_of(const Value& value, const JsonStyle& style, int level) {
-  if (value.none()) return "null";
-  if (const bool* b = value.get<bool>()) return *b ? "true" : "false";
-  if (value.number()) return json_number(value);
-  if (const std::string* s = value.string()) return json_string(*s, style.ascii);
-  std::vector<std::string> parts;
-  const Dict* const dict = value.dict();
-  if (dict) {
-    auto items = dict->items();
-    if (style.sort_keys)
-      std::ranges::stable_sort(
-          items, [](const auto& a, const auto& b) { return order(a.first, b.first) < 0; });
-    for (const auto& [key, v] : items)
-      parts.push_back(json_key(key, style) + style.member + json_of(v, style, level + 1));
-  } else if (const Sequence* s = value.sequence(); s && s->kind != SequenceKind::stream) {
-    for (const Value& v : *s->items) parts.push_back(json_of(v, style, level + 1));
-  } else {
-    throw Problem("a value of type " + std::string(value.type()) + " cannot be written as JSON");
-  }
-  const auto line = [&](int levels) {
-    std::string text(style.lines ? "\n" : "");
-    for (int i = 0; style.lines && i < levels; ++i) text += style.indent;
-    return text;
-  };
-  std::string text(dict ? "{" : "[");
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    text += (i > 0 ? style.item : "") + line(level + 1) + parts[i];
-  return text + (parts.empty() ? "" : line(level)) + (dict ? "}" : "]");
+std::string json_of(const Value& value, const JsonStyle& style, const Spend& spend) {
+  JsonWriter writer(style, spend);
+  writer.write(value, 0);
+  return writer.take();
 }
 
 bool truth(const Value& value) {
@@ -205,7 +249,7 @@ bool contains(const Value& container, const Value& item) {
     if (!item.string())
       throw Problem("only a string can be in a string, got a value of type " +
                     std::string(item.type()));
-    return s->find(*item.string()) != s->npos;
+    return place_of(*s, *item.string()) != s->npos;
   }
   if (const Dict* d = container.dict()) return d->find(item);
   if (container.undefined()) return false;
@@ -228,11 +272,12 @@ List items_of(const Value& value) {
   if (value.undefined()) return {};
   List items;
   if (const std::string* s = value.string()) {
-    check_size(8 * s->size());
+    check_size(sizeof(Value) * s->size());
+    std::map<std::string_view, Value> characters;  // which equal ones share
     for (std::string_view rest = *s; !rest.empty();) {
-      const std::size_t bytes = first_code_point(rest).bytes;
-      items.emplace_back(rest.substr(0, bytes));
-      rest.remove_prefix(bytes);
+      const std::string_view one = rest.substr(0, first_code_point(rest).bytes);
+      items.push_back(characters.try_emplace(one, one).first->second);
+      rest.remove_prefix(one.size());
     }
   } else if (const Sequence* q = value.sequence()) {
     items = *q->items;

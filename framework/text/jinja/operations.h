@@ -1,6 +1,7 @@
 #pragma once
 // What Python's operators and conversions do to values. All throw Problem for types that they do
 // not take.
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -20,7 +21,6 @@ struct JsonStyle {
   std::string indent;  // of a level; used if `lines`
   bool lines = false;
 };
-std::string json_of(const Value& value, const JsonStyle& style, int level = 0);  // json.dumps
 
 bool truth(const Value& value);
 bool equal(const Value& a, const Value& b);
@@ -32,12 +32,18 @@ List items_of(const Value& value);
 
 // `spend` is told the size of what is made before it is.
 using Spend = std::function<void(std::size_t)>;
+std::string json_of(const Value& value, const JsonStyle& style, const Spend& spend);  // json.dumps
 Value arithmetic(std::string_view op, const Value& a, const Value& b, const Spend& spend);
 Value negative(const Value& value);
 Value item(const Value& object, const Value& key);  // object[key], or undefined
 // object[begin:end:step]; undefined or None: not given.
 Value slice(const Value& object, const Value& begin, const Value& end, const Value& step);
-std::string formatted(const std::string& format, const Value& values);  // format % values
+std::string formatted(const std::string& format, const Value& values,
+                      const Spend& spend);  // format % values
+// Adds to a text, if it stays within the size of a value.
+void append(std::string& text, std::string_view more, const Spend& spend);
+// Where a text first has another one, from `from` on, or npos; in linear time.
+std::size_t place_of(std::string_view text, std::string_view sought, std::size_t from = 0);
 
 // Code points of well-formed UTF-8, and back.
 std::u32string code_points(std::string_view text);

@@ -2,6 +2,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "text/jinja/operations.h"
 #include "text/unicode.h"
@@ -22,6 +23,20 @@ std::string utf8(std::u32string_view points) {
   std::string text;
   for (const char32_t c : points) append_utf8(text, c);
   return text;
+}
+
+void append(std::string& text, std::string_view more, const Spend& spend) {
+  check_size(text.size() + more.size());
+  spend(more.size());
+  text += more;
+}
+
+std::size_t place_of(std::string_view text, std::string_view sought, std::size_t from) {
+  if (from > text.size()) return text.npos;
+  const void* const found =
+      ::memmem(text.data() + from, text.size() - from, sought.data(), sought.size());
+  return found ? static_cast<std::size_t>(static_cast<const char*>(found) - text.data())
+               : text.npos;
 }
 
 namespace {
@@ -74,6 +89,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   const std::u32string points = code_points(text);
   for (std::size_t at = 0; at < points.size();) {
+    check_size(sizeof(Value) * (lines.size() + 1));
     const std::size_t end = std::min(points.find_first_of(ends, at), points.size());
     lines.push_back(utf8(std::u32string_view(points).substr(at, end - at)));
     at = end + (points.substr(end, 2) == U"\r\n" ? 2 : 1);
@@ -104,8 +120,9 @@ std::string replaced(const std::string& text, const std::string& from, const std
   std::size_t at = 0;
   // An empty text is found before each character and at the end.
   for (std::int64_t n = 0; most < 0 || n < most; ++n) {
-    const std::size_t found = from.empty() ? at : text.find(from, at);
+    const std::size_t found = from.empty() ? at : place_of(text, from, at);
     if (found == text.npos || found > text.size()) break;
+    check_size(result.size() + to.size() + found - at);
     spend(to.size() + found - at);
     result.append(text, at, found - at).append(to);
     at = found + from.size();

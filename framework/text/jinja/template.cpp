@@ -18,13 +18,18 @@ struct Template::Parsed {
 
 namespace {
 
-[[noreturn]] void fail(const std::string& name, const std::string& source, std::size_t at,
-                       const std::string& what) {
+std::string message(const std::string& name, const std::string& source, std::size_t at,
+                    const std::string& what) {
   const std::string_view before = std::string_view(source).substr(0, at);
   const auto line = std::ranges::count(before, '\n') + 1;
   const std::size_t begin = before.rfind('\n') + 1;  // npos + 1 is 0
-  throw Error(ExitCode::input, name + ":" + std::to_string(line) + ":" +
-                                   std::to_string(before.size() - begin + 1) + ": " + what);
+  return name + ":" + std::to_string(line) + ":" + std::to_string(before.size() - begin + 1) +
+         ": " + what;
+}
+
+[[noreturn]] void fail(const std::string& name, const std::string& source, std::size_t at,
+                       const std::string& what) {
+  throw Error(ExitCode::input, message(name, source, at, what));
 }
 
 bool marks(const Body& body) {
@@ -63,6 +68,8 @@ Rendering Template::render(const Dict& variables, std::optional<std::time_t> now
   Evaluator evaluator(variables, now);
   try {
     return evaluator.run(parsed_->body);
+  } catch (const Exceeded& problem) {
+    throw LimitError(message(name_, parsed_->source, evaluator.at(), problem.what()));
   } catch (const Problem& problem) {
     fail(name_, parsed_->source, evaluator.at(), problem.what());
   }

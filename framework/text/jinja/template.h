@@ -11,9 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
 #include "text/jinja/value.h"
 
 namespace tfm::text::jinja {
+
+// A conversation exceeds what templates are allowed.
+struct LimitError : Error {
+  explicit LimitError(const std::string& message) : Error(ExitCode::input, message) {}
+};
 
 struct Span {
   std::size_t begin, end;  // bytes
@@ -36,8 +42,9 @@ class Template {
   ~Template();
   Template(Template&&) noexcept;
 
-  // Error(input), likewise, if the template fails or refuses (raise_exception), or after
-  // two million steps. `now`: for strftime_now, which is undefined without.
+  // Error(input), likewise, if the template fails or refuses (raise_exception); LimitError after two
+  // million steps and eight for each byte of the variables, or if a value is larger than 8 MiB.
+  // `now`: for strftime_now, which is undefined without.
   Rendering render(const Dict& variables, std::optional<std::time_t> now = std::nullopt) const;
   bool marks_generations() const;  // whether it has a {% generation %} block
   const std::string& name() const { return name_; }

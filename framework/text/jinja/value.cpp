@@ -7,13 +7,6 @@
 namespace tfm::text::jinja {
 namespace {
 
-int deeper(int inner) {
-  if (inner >= kDeepest)
-    throw Problem("lists and dictionaries are nested deeper than " + std::to_string(kDeepest) +
-                  " levels");
-  return inner + 1;
-}
-
 std::size_t sum_of(std::size_t a, std::size_t b) {
   check_size(a + b);
   return a + b;
@@ -38,9 +31,22 @@ std::string hash_key(const Value& key) {
 
 }  // namespace
 
+int deeper(int inner) {
+  if (inner >= kDeepest)
+    throw Exceeded("lists and dictionaries are nested deeper than " + std::to_string(kDeepest) +
+                   " levels");
+  return inner + 1;
+}
+
+void check_member(const Value& value) {
+  if (value.depth() >= kDepthOfNamespace)
+    throw Problem("a namespace cannot hold a namespace, or a value of more than " +
+                  std::to_string(kDepthOfNamespace) + " levels");
+}
+
 void check_size(std::size_t size) {
   if (size > kLargest)
-    throw Problem("the value is larger than " + std::to_string(kLargest >> 20) + " MiB");
+    throw Exceeded("the value is larger than " + std::to_string(kLargest >> 20) + " MiB");
 }
 
 Value::Value(std::string s) {
@@ -52,7 +58,7 @@ Value::Value(Dict d) : held_(std::make_shared<const Dict>(std::move(d))) {}
 
 Value Value::sequence(List items, SequenceKind kind) {
   int inner = 0;
-  std::size_t size = 8;
+  std::size_t size = sizeof(Value);
   for (const Value& v : items) inner = std::max(inner, v.depth()), size = sum_of(size, v.size());
   Value value;
   value.held_ = Sequence{kind, std::make_shared<List>(std::move(items)), deeper(inner), size};
@@ -95,14 +101,22 @@ std::string_view Value::type() const {
 int Value::depth() const {
   if (const Sequence* s = sequence()) return s->depth;
   if (const Dict* d = dict()) return d->depth();
-  return 0;
+  if (const auto* f = get<std::shared_ptr<const Function>>()) return (*f)->depth;
+  if (const auto* l = get<std::shared_ptr<const Loop>>()) return (*l)->depth;
+  return get<std::shared_ptr<Namespace>>() ? kDepthOfNamespace : 0;
 }
 
 std::size_t Value::size() const {
-  if (const std::string* s = string()) return s->size() + 8;
   if (const Sequence* s = sequence()) return s->size;
   if (const Dict* d = dict()) return d->size();
-  return 8;
+  return breadth();
+}
+
+std::size_t Value::breadth() const {
+  if (const std::string* s = string()) return sizeof(Value) + s->size();
+  if (const Sequence* s = sequence()) return sizeof(Value) * (1 + s->items->size());
+  if (const Dict* d = dict()) return sizeof(Value) * (1 + 2 * d->items().size());
+  return sizeof(Value);
 }
 
 void Dict::set(Value key, Value value) {

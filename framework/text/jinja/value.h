@@ -18,6 +18,10 @@ namespace tfm::text::jinja {
 struct Problem : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+// A value or a template's work is larger than what is allowed.
+struct Exceeded : Problem {
+  using Problem::Problem;
+};
 
 class Value;
 using List = std::vector<Value>;
@@ -72,8 +76,11 @@ class Value {
   double real() const;  // of a number
   // "str", "int", ...: what Python calls its type.
   std::string_view type() const;
-  int depth() const;         // of sequences and dictionaries within each other
-  std::size_t size() const;  // bytes of strings, and eight for any other value, of the whole tree
+  // Of what holds others within each other. A namespace changes after it is made, and counts as so
+  // many levels that it can hold none.
+  int depth() const;
+  std::size_t size() const;     // bytes, with those of all that it holds
+  std::size_t breadth() const;  // bytes, without those of what it holds
 
  private:
   std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double, StringPointer, Sequence,
@@ -96,7 +103,7 @@ class Dict {
   std::vector<std::pair<Value, Value>> items_;
   std::map<std::string, std::size_t> index_;
   int depth_ = 1;
-  std::size_t size_ = 8;
+  std::size_t size_ = sizeof(Value);
 };
 
 struct Arguments {
@@ -113,18 +120,23 @@ struct Arguments {
 struct Function {
   std::string name;
   std::function<Value(const Arguments&)> call;
+  int depth = 0;         // of the object of a method
+  std::size_t cost = 0;  // bytes that a call looks through, without those of arguments
 };
 
 // The variable `loop`.
 struct Loop {
   std::shared_ptr<const List> items;
   std::size_t index = 0;
+  int depth = 0;
 };
 
-// A value that is nested deeper or is larger is a Problem.
-inline constexpr int kDeepest = 100;
+// A value that is nested deeper or is larger is a Problem, Exceeded.
+inline constexpr int kDeepest = 100, kDepthOfNamespace = 80;
 inline constexpr std::size_t kLargest = std::size_t{1} << 23;
 void check_size(std::size_t size);
+int deeper(int inner);  // inner + 1
+void check_member(const Value& value);  // of a namespace
 
 // A JSON text, its members in their order. Error(input), which begins with `where`, as
 // io::parse_json().
