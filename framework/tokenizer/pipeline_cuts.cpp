@@ -35,9 +35,8 @@ std::optional<PipelineTokenizer::Stretch> PipelineTokenizer::stretch_of(std::str
     if (const auto bytes = alphabet_bytes(content)) content = *bytes;
   const std::string_view rest = text.substr(at);
   if (const auto bytes = matched(content, rest)) return Stretch{at, at + *bytes};
-  // A space that the tokenizer puts before a text counts with the first character.
-  if (content == metaspace && !rest.empty())
-    return Stretch{at, at + text::first_code_point(rest).bytes};
+  // A space that the tokenizer puts before a text is none of it.
+  if (content == metaspace && !rest.empty()) return Stretch{at, at};
   for (const std::string_view prefix : {std::string_view(" "), metaspace, std::string_view("##")})
     if (content.starts_with(prefix))
       if (const auto bytes = matched(std::string_view(content).substr(prefix.size()), rest))
@@ -54,20 +53,35 @@ std::vector<PipelineTokenizer::Stretch> PipelineTokenizer::stretches_of(
     std::string_view text, std::span<const std::int32_t> ids) const {
   std::vector<Stretch> all;
   std::size_t at = 0;
-  for (const std::int32_t id : ids) {
-    auto found = stretch_of(text, at, id);
-    for (std::size_t skipped = at;
-         !found && skipped < text.size();) {  // space that words leave out
-      if (const auto c = text[skipped]; c != ' ' && c != '\n' && c != '\t' && c != '\r') break;
-      found = stretch_of(text, ++skipped, id);
+  const auto find = [&](std::size_t from, std::int32_t id) {
+    auto found = stretch_of(text, from, id);
+    while (!found && from < text.size()) {  // space that words leave out
+      if (const auto c = text[from]; c != ' ' && c != '\n' && c != '\t' && c != '\r') break;
+      found = stretch_of(text, ++from, id);
+    }
+    return found;
+  };
+  const auto unknown = special_ids().unknown;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::int32_t id = ids[i];
+    auto found = find(at, id);
+    // What is not known is a character, and all up to what the next token stands for.
+    if (!found && id == unknown && at < text.size()) {
+      std::size_t end = at;
+      do end += text::first_code_point(text.substr(end)).bytes;
+      while (end < text.size() &&
+             (i + 1 == ids.size() || (ids[i + 1] != unknown && !find(end, ids[i + 1]))));
+      found = Stretch{at, end};
     }
     if (!found)
       throw Error(ExitCode::input, "the token " + in_quotes(tokens_.at(id)) +
                                        " does not say which part of the text " +
                                        in_quotes(std::string(text.substr(at, 40))) +
                                        " it stands for");
-    all.push_back(*found);
     at = found->end;
+    // A space before the text counts with the first character.
+    if (found->begin == found->end && at < text.size()) ++found->end;
+    all.push_back(*found);
   }
   return all;
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 
 #include "support/data_files.h"
@@ -725,6 +726,31 @@ TEST(Bpe, MetaspacesMeetWhereNothingIsKnownBetween) {
       "▁▁a":6},"merges":["▁ ▁","▁▁ a"]},"added_tokens":[]})");
   EXPECT_EQ(t->encode(" Ж a"), (Ids{6}));
   EXPECT_EQ(t->encode("bЖ a"), (Ids{1, 4, 0}));
+}
+
+// The tokens that end at each byte of a text.
+std::vector<std::size_t> cuts_of(const tokenizer::Tokenizer& t, const std::string& text) {
+  std::vector<std::size_t> offsets(text.size() + 1), ends;
+  std::iota(offsets.begin(), offsets.end(), std::size_t{0});
+  std::vector<tokenizer::Tokenizer::Cut> cuts;
+  t.encode_with_cuts(text, offsets, cuts);
+  for (const auto& cut : cuts) ends.push_back(cut.tokens);
+  return ends;
+}
+
+TEST(Cuts, CountASpaceThatIsPutBeforeATextWithItsStart) {
+  const auto t = load_with(R"({"pre_tokenizer":{"type":"Metaspace","replacement":"▁",
+      "prepend_scheme":"always","split":false},"model":{"vocab":{"▁":4,"bb":5},
+      "merges":["b b"]},"added_tokens":[]})");
+  EXPECT_EQ(t->encode("abb a"), (Ids{4, 0, 5, 4, 0}));
+  EXPECT_EQ(cuts_of(*t, "abb a"), (std::vector<std::size_t>{0, 2, 2, 3, 4, 5}));
+}
+
+TEST(Cuts, TakeWhatIsNotKnownUpToTheNextToken) {
+  const auto t = load_with(R"({"model":{"vocab":{"<unk>":4},"merges":[],
+      "unk_token":"<unk>","fuse_unk":true},"added_tokens":[]})");
+  EXPECT_EQ(t->encode("aЖxb"), (Ids{0, 4, 1}));
+  EXPECT_EQ(cuts_of(*t, "aЖxb"), (std::vector<std::size_t>{0, 1, 1, 1, 2, 3}));
 }
 
 TEST(ByteLevel, IsNotCutWhereItWouldAddASpace) {
