@@ -37,7 +37,8 @@ decoder (continues a prompt):
   --top-p X          sample from the most likely tokens with total probability X (default: 1, all)
   --seed N           random seed of the sampling (default: 1234)
   --chat             talk: a line of standard input is a turn of the user; /reset forgets the
-                     conversation, /exit ends it (--max-tokens of an answer: default 1024)
+                     conversation, /exit ends it, // begins a turn that begins with /
+                     (--max-tokens of an answer: default 1024)
   --system TEXT      what a conversation begins with
   --template T       chat template: a file, or chatml (default: the tokenizer's, or that of the run)
 encoder-decoder (translates standard input line by line):
@@ -232,14 +233,16 @@ void talk(const launch::Arguments& args, inference::LoadedModel& model,
     if (terminal) print("> "), std::fflush(stdout);
     const std::vector<std::string> lines = input.lines(1);
     if (lines.empty() || lines[0] == "/exit") break;
-    const std::string& line = lines[0];
+    std::string line = lines[0];
     if (line.find_first_not_of(" \t") == line.npos) continue;
     if (line == "/reset") {
       conversation.reset();
       continue;
     }
-    if (line.starts_with('/')) {
-      say("unknown command; expected /reset or /exit");
+    if (line.starts_with("//")) {
+      line.erase(0, 1);
+    } else if (line.starts_with('/')) {
+      say("unknown command; expected /reset or /exit, or // for a turn that begins with /");
       continue;
     }
     conversation.add("user", line);

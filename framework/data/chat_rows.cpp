@@ -65,8 +65,8 @@ class ChatRow {
     if (const Value* system = find("system");
         system && system->string() && !system->string()->empty())
       messages.push_back(message("system", *system));
-    for (const Value& turn : turns) {
-      const std::string place = "conversations: turn " + std::to_string(messages.size() + 1) + ": ";
+    for (std::size_t number = 1; const Value& turn : turns) {
+      const std::string place = "conversations: turn " + std::to_string(number++) + ": ";
       const Value* const from = turn.dict() ? turn.dict()->find("from") : nullptr;
       const Value* const value = turn.dict() ? turn.dict()->find("value") : nullptr;
       if (!from || !from->string() || !value || !value->string())
@@ -116,16 +116,25 @@ class ChatRow {
 
 }  // namespace
 
-void each_chat(const std::string& path, const std::string& messages, const ChatSink& sink) {
+void each_chat(const std::string& path, const std::string& messages, const ChatSink& sink,
+               const BeyondSink& beyond) {
   Lines lines(path);
   bool any = false;
   while (lines.next()) {
     if (lines.line().find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const Value object = text::jinja::parse_json(lines.line(), lines.where());
-    if (!object.dict())
-      throw Error(ExitCode::input, lines.where() + ": expected an object with messages");
     any = true;
-    if (!sink(ChatRow(object, lines.where()).read(messages))) return;
+    try {
+      const Value object = text::jinja::parse_json(lines.line(), lines.where());
+      if (!object.dict())
+        throw Error(ExitCode::input, lines.where() + ": expected an object with messages");
+      if (!sink(ChatRow(object, lines.where()).read(messages))) return;
+    } catch (const text::jinja::LimitError& e) {
+      if (!beyond) throw;
+      beyond(e.what());
+    } catch (const text::jinja::Exceeded& e) {
+      if (!beyond) throw text::jinja::LimitError(lines.where() + ": " + e.what());
+      beyond(lines.where() + ": " + e.what());
+    }
   }
   if (!any)
     throw Error(ExitCode::input, path + ": the file has no chats; expected a JSON object a line");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "core/error.h"
 #include "core/strings.h"
@@ -22,19 +23,26 @@ Chats::Chats(const config::Config& config, const config::SourceConfig& source,
                                         tokenizer);
   for (const config::SourcePath& path : source.paths)
     for (const std::string& file : io::expand_glob(path.path))
-      each_chat(file, source.messages, [&](const tokenizer::Chat& chat) {
-        const tokenizer::EncodedChat encoded = encoder.encode(chat);
-        if (!encoded.ids.empty())
-          check_known(*std::ranges::max_element(encoded.ids), config.model.vocab_size,
-                      chat.where + ": the tokenizer");
-        add(encoded);
-        return true;
-      });
+      each_chat(
+          file, source.messages,
+          [&](const tokenizer::Chat& chat) {
+            const tokenizer::EncodedChat encoded = encoder.encode(chat);
+            if (!encoded.ids.empty())
+              check_known(*std::ranges::max_element(encoded.ids), config.model.vocab_size,
+                          chat.where + ": the tokenizer");
+            add(encoded);
+            return true;
+          },
+          [&](const std::string& problem) {
+            if (beyond_++ == 0) first_beyond_ = problem;
+          });
   if (chats_.empty())
     throw Error(ExitCode::input,
                 source.paths[0].path + ": no conversation is left: " + std::to_string(too_long_) +
                     " exceed train.seq_len = " + std::to_string(length_) +
-                    " with their first answer, " + std::to_string(unanswered_) + " have none");
+                    " with their first answer, " + std::to_string(unanswered_) + " have none, " +
+                    std::to_string(beyond_) + " exceed the limits of templates" +
+                    (beyond_ > 0 ? ": " + first_beyond_ : ""));
   pack();
   sampler_.emplace(sequences(), endless && source.shuffle, config.train.seed);
 }
@@ -42,7 +50,11 @@ Chats::Chats(const config::Config& config, const config::SourceConfig& source,
 void Chats::add(const tokenizer::EncodedChat& chat) {
   const auto room = static_cast<std::size_t>(length_) + 1;
   std::size_t end = chat.ids.size();
-  if (std::ranges::find(chat.mask, 1) == chat.mask.end()) {
+  // The first token is no label: nothing stands before it.
+  const auto answers = [&](std::size_t to) {
+    return to > 1 && std::ranges::count(std::span(chat.mask).subspan(1, to - 1), 1) > 0;
+  };
+  if (!answers(end)) {
     ++unanswered_;
     return;
   }
@@ -50,8 +62,7 @@ void Chats::add(const tokenizer::EncodedChat& chat) {
     end = 0;
     for (const std::size_t turn : chat.turns)
       if (turn <= room) end = std::max(end, turn);
-    if (std::find(chat.mask.begin(), chat.mask.begin() + static_cast<std::ptrdiff_t>(end), 1) ==
-        chat.mask.begin() + static_cast<std::ptrdiff_t>(end)) {
+    if (!answers(end)) {
       ++too_long_;
       return;
     }
@@ -83,6 +94,7 @@ void Chats::pack() {
     packed_[sequence].push_back(chat);
     room.emplace(left, sequence);
   }
+  std::ranges::sort(packed_, {}, [](const auto& chats) { return std::ranges::min(chats); });
 }
 
 Dataset::GlobalBatch Chats::batch(std::int64_t index) const {
@@ -122,7 +134,9 @@ class ChatObjective final : public Objective {
     tokenizer::ChatTemplate(source.chat_template, config.data.tokenizer_or_bytes(), tokenizer);
   }
   void check_file(const std::string& path, const config::SourceConfig& source) const override {
-    each_chat(path, source.messages, [](const tokenizer::Chat&) { return false; });
+    each_chat(
+        path, source.messages, [](const tokenizer::Chat&) { return false; },
+        [](const std::string&) {});
   }
   std::vector<nn::BatchShape> shapes(const config::Config& config) const override {
     std::vector<nn::BatchShape> all = Objective::shapes(config);
@@ -144,6 +158,9 @@ class ChatObjective final : public Objective {
     if (chats->unanswered() > 0)
       o.note(counted(chats->unanswered(), "conversation") +
              " left out: the assistant wrote nothing");
+    if (chats->beyond() > 0)
+      o.note(counted(chats->beyond(), "conversation") +
+             " left out: beyond the limits of templates; the first: " + chats->first_beyond());
     if (o.endless && chats->sequences() < o.config.train.global_batch_size)
       o.note(counted(chats->sequences(), "sequence") + " for a train.global_batch_size of " +
              std::to_string(o.config.train.global_batch_size) + ": batches repeat sequences");

@@ -4,9 +4,10 @@
 // A conversation of n ids takes n - 1 places of a sequence: inputs are all ids but the last, labels
 // the ids after them where the assistant wrote those, and -1 elsewhere. Sequences of train.seq_len
 // hold several conversations, each put where the least room remains that is enough, the longest
-// first (best fit decreasing); attention stays within a conversation, and positions count over the
-// whole sequence. A conversation that does not fit ends with the last turn of the assistant that
-// does; one whose first such turn does not fit is left out, as is one without such a turn.
+// first (best fit decreasing), and come in the order of the first rows in them; attention stays
+// within a conversation, and positions count over the whole sequence. A conversation that does not
+// fit ends with the last turn of the assistant that does; one whose first such turn does not fit is
+// left out, as is one without such a turn.
 #include <cstdint>
 #include <vector>
 
@@ -31,7 +32,10 @@ class Chats final : public Dataset {
   std::int64_t chats() const { return std::ssize(chats_); }
   std::int64_t tokens() const { return std::ssize(ids_); }
   std::int64_t cut() const { return cut_; }
-  std::int64_t too_long() const { return too_long_; }      // left out
+  std::int64_t too_long() const { return too_long_; }  // left out
+  // Left out: beyond the limits of templates; and what was said of the first.
+  std::int64_t beyond() const { return beyond_; }
+  const std::string& first_beyond() const { return first_beyond_; }
   std::int64_t unanswered() const { return unanswered_; }  // left out: no turn of the assistant
 
  private:
@@ -41,7 +45,8 @@ class Chats final : public Dataset {
   void add(const tokenizer::EncodedChat& chat);
   void pack();
 
-  std::int64_t length_, global_batch_, cut_ = 0, too_long_ = 0, unanswered_ = 0;
+  std::int64_t length_, global_batch_, cut_ = 0, too_long_ = 0, unanswered_ = 0, beyond_ = 0;
+  std::string first_beyond_;
   bool endless_;
   std::vector<std::int32_t> ids_;
   std::vector<std::uint8_t> mask_;  // of each id

@@ -47,8 +47,7 @@ Sources read_member(const io::JsonNode& node) {
   return sources;
 }
 
-Sources find_sources(const std::string& folder, std::string& file) {
-  const std::string base = folder.empty() ? "." : folder;
+Sources find_main_sources(const std::string& base, std::string& file) {
   file = base + "/chat_template.jinja";
   if (fs::exists(file)) return {{"default", io::read_whole_file(file, most_bytes)}};
   for (const char* name : {tokenizer_config_file, "/chat_template.json"}) {
@@ -58,6 +57,17 @@ Sources find_sources(const std::string& folder, std::string& file) {
     if (Sources sources = read_member(io::JsonNode(tree, file)); !sources.empty()) return sources;
   }
   return {};
+}
+
+Sources find_sources(const std::string& folder, std::string& file) {
+  const std::string base = folder.empty() ? "." : folder;
+  Sources sources = find_main_sources(base, file);
+  const fs::path more = base + "/additional_chat_templates";
+  if (fs::is_directory(more))
+    for (const auto& e : fs::directory_iterator(more))
+      if (e.path().extension() == ".jinja")
+        sources[e.path().stem().string()] = io::read_whole_file(e.path().string(), most_bytes);
+  return sources;
 }
 
 jinja::Dict read_special_tokens(const std::string& folder) {
@@ -128,6 +138,10 @@ template <class F>
 auto at_row(const Chat& chat, F&& f) {
   try {
     return f();
+  } catch (const jinja::LimitError& e) {
+    throw jinja::LimitError(chat.where + ": " + e.what());
+  } catch (const jinja::Exceeded& e) {
+    throw jinja::LimitError(chat.where + ": " + e.what());
   } catch (const Error& e) {
     throw Error(e.code(), chat.where + ": " + e.what());
   } catch (const jinja::Problem& e) {
@@ -144,6 +158,10 @@ ChatTemplate::ChatTemplate(const std::string& source, const std::string& spec,
   Sources sources;
   if (source == "chatml")
     sources["default"] = chatml;
+  else if (source != "auto" && !fs::exists(source))
+    throw Error(ExitCode::input, "the template " + source +
+                                     " is not there; expected auto, chatml, or the file of a "
+                                     "template in data.train.template or --template");
   else if (source != "auto")
     sources["default"] = io::read_whole_file(source, most_bytes);
   else if (!is_bytes(spec))

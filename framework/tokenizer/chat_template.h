@@ -35,14 +35,15 @@ struct EncodedChat {
 class ChatTemplate {
  public:
   // `source`: auto, for the template beside the tokenizer (chat_template.jinja, or the member
-  // chat_template of tokenizer_config.json or chat_template.json); chatml; or a file.
+  // chat_template of tokenizer_config.json or chat_template.json, and others by name in
+  // additional_chat_templates); chatml; or a file.
   // `spec`: as of load_tokenizer(). `now`: for templates that ask for the date. Error(usage) if
   // there is no template, Error(input) for one that cannot be read. `tokenizer` must outlive it.
   ChatTemplate(const std::string& source, const std::string& spec, const Tokenizer& tokenizer,
                std::optional<std::time_t> now = std::nullopt);
 
   // Error(input), which begins with chat.where, for messages that are none, that the template
-  // refuses, or in which the assistant's part cannot be told.
+  // refuses, or in which the assistant's part cannot be told; LimitError for too long ones.
   EncodedChat encode(const Chat& chat) const;
   // The ids of a chat that the assistant is asked to go on with.
   std::vector<std::int32_t> prompt(const Chat& chat) const;

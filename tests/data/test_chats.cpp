@@ -89,10 +89,33 @@ TEST(Chats, EndWithATurnThatFits) {
   EXPECT_EQ(chats.cut(), 1);
   EXPECT_EQ(chats.too_long(), 1);
   EXPECT_EQ(chats.unanswered(), 1);
-  EXPECT_EQ(ChatBatch(chats, 0, 0, 1, 5).ids, (Ids{'>', 'q', 'a', 'b', 'c'}));
-  EXPECT_EQ(ChatBatch(chats, 1, 0, 1, 5).ids, (Ids{'>', 'q', 'a', 'b', 0}));
+  EXPECT_EQ(ChatBatch(chats, 0, 0, 1, 5).ids, (Ids{'>', 'q', 'a', 'b', 0}));
+  EXPECT_EQ(ChatBatch(chats, 1, 0, 1, 5).ids, (Ids{'>', 'q', 'a', 'b', 'c'}));
   test::expect_error(ExitCode::input, {"no conversation is left"},
                      [] { OpenedChats(chat_row({"q"}), 5).chats(); });
+}
+
+// The first token of a sequence is no label.
+TEST(Chats, OfOneAnsweredTokenAreLeftOut) {
+  OpenedChats o(chat_row({"q", "a"}) + R"({"messages": [{"role": "assistant", "content": ""}]})",
+                5);
+  const data::Chats chats = o.chats();
+  EXPECT_EQ(chats.chats(), 1);
+  EXPECT_EQ(chats.unanswered(), 1);
+}
+
+TEST(Chats, BeyondTheLimitsAreLeftOut) {
+  const std::string large = "{\"messages\": [" + std::string(R"({"role": "user", "content": ")") +
+                            std::string(9'000'000, 'a') + "\"}]}\n";
+  OpenedChats o(large + chat_row({"q", "a"}) + chat_row({"loop", "a"}), 5);
+  put(o.folder / "t.jinja",
+      std::string(kChatTemplate) +
+          "{% if messages[0].content == 'loop' %}{% for a in range(2000) %}{% for b in range(2000) "
+          "%}{% endfor %}{% endfor %}{% endif %}");
+  const data::Chats chats = o.chats();
+  EXPECT_EQ(chats.chats(), 1);
+  EXPECT_EQ(chats.beyond(), 2);
+  EXPECT_NE(chats.first_beyond().find("rows.jsonl:1: "), std::string::npos);
 }
 
 TEST(Chats, PartsMakeTheWhole) {

@@ -95,6 +95,10 @@ def check_templates_beside_tokenizers(folder):
         (beside / file).write_text(content)
         assert chat(folder, rows, tokenizer=beside, template=None) == expected, file
         assert chat(folder, rows, tokenizer=beside / "tokenizer.json", template="auto") == expected, file
+    (beside / "additional_chat_templates").mkdir()
+    (beside / "additional_chat_templates/tool_use.jinja").write_text("{% generation %}x{% endgeneration %}")
+    assert chat(folder, rows, tokenizer=beside, template=None) == expected
+    assert len(chat(folder, [{**rows[0], "tools": [{"type": "function"}]}], tokenizer=beside, template=None)[0]["ids"]) < 3
     assert len(chat(folder, [{**rows[0], "tools": [{"type": "function"}]}], tokenizer=folder / "tokenizer1", template=None)[0]["ids"]) < 3
     error = chat(folder, rows, template=None, code=2)
     assert "has no chat template" in error and "`chatml`" in error, error
@@ -178,6 +182,8 @@ def check_broken_rows(folder):
         ('{"messages": [{"role": "a", "role": "b"}]}', "appears twice"),
         ('{"conversations": [{"from": "human"}]}', "texts from and value"),
         ('{"conversations": [{"from": "me", "value": "a"}]}', "'me' is not known"),
+        ('{"system": "s", "conversations": [{"from": "human", "value": "a"}, 1]}', "conversations: turn 2: "),
+        ('{"messages": [{"role": "user", "content": "a", "n": 92233720368547758070}]}', "is no integer of 64 bits"),
         ('{"conversations": {}}', "expected a list"),
         ('{"prompt": "a"}', "found prompt"),
         ('{"prompt": 1, "completion": "a"}', "a text or a list"),
@@ -212,7 +218,7 @@ def check_broken_rows(folder):
     (folder / "t.jinja").write_text("{% if %}")
     assert "t.jinja:1:7: found %}; expected an expression" in chat(folder, [{"messages": [USER]}], template=folder / "t.jinja", code=3)
     error = chat(folder, [{"messages": [USER]}], template=folder / "none.jinja", code=3)
-    assert "none.jinja" in error, error
+    assert "none.jinja is not there" in error and "data.train.template or --template" in error, error
 
 
 def run(folder, program, *args, ranks=1, code=0, text=""):
@@ -320,14 +326,14 @@ def check_what_is_said_and_refused(root):
 
 
 def check_it_talks_as_taught(root):
-    rows = [talk("hello", "the weather is fine", "why", "ask tomorrow"), talk("what", "later please"), talk("why", "because")]
+    rows = [talk("hello", "the weather is fine", "why", "ask tomorrow"), talk("what", "later please"), talk("why", "because"), talk("/why", "the day")]
     folder = prepared(root, "talks", rows)
     run(folder, "tfm-train", "run.yaml", "train.steps=150", "train.global_batch_size=1", "train.seq_len=128", "eval.every=0")
     assert losses(folder)[-1] < 0.05, losses(folder)[-1]
-    lines = "hello\nwhy\n/reset\nwhy\n\n/help\n/reset\nwhat\n"
+    lines = "hello\nwhy\n/reset\nwhy\n\n/help\n/reset\nwhat\n/reset\n//why\n"
     for ranks, end in ((1, ""), (1, "/exit\nwhat\n"), (2, "")):
         out, err = run(folder, "tfm-generate", "ck", "--chat", "--temperature", "0", "--max-tokens", "30", text=lines + end, ranks=ranks)
-        assert out == "the weather is fine\nask tomorrow\nbecause\nlater please\n", (out, err)
+        assert out == "the weather is fine\nask tomorrow\nbecause\nlater please\nthe day\n", (out, err)
         assert "unknown command; expected /reset or /exit" in err, err
     assert run(folder, "tfm-generate", "ck", "--chat", "--system", "a", text="")[0] == ""
     (folder / "t.jinja").write_text(HEADED)  # in which the assistant's part cannot be told

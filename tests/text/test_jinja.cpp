@@ -150,8 +150,8 @@ TEST(Jinja, EndsWhateverTheTemplateDoes) {
         repeat("{% if true %}", 50000),
         "{% set " + repeat("(", 100000)})
     EXPECT_NE(error_of(source), "") << source.substr(0, 80);
-  EXPECT_EQ(
-      render("{% set n = namespace() %}{% macro f() %}{% endmacro %}{% set n.f = f %}x").text, "x");
+  EXPECT_EQ(render("{% set n = namespace() %}{% macro f() %}{% endmacro %}{% set n.f = f %}x").text,
+            "x");
 }
 
 TEST(Jinja, StepsGrowWithTheVariables) {
@@ -176,8 +176,9 @@ TEST(Jinja, StepsGrowWithTheVariables) {
 }
 
 TEST(Jinja, FindsFromBothSides) {
-  EXPECT_EQ(render("{{ 'aébéc'.find('é', 2) }} {{ 'aébéc'.rfind('é') }} {{ 'abc'.rfind('d') }}").text,
-            "3 3 -1");
+  EXPECT_EQ(
+      render("{{ 'aébéc'.find('é', 2) }} {{ 'aébéc'.rfind('é') }} {{ 'abc'.rfind('d') }}").text,
+      "3 3 -1");
   EXPECT_EQ(render("{{ 'a--b--c'.rsplit('--', 1) }}{{ 'a--b--c'.rpartition('--') }}").text,
             "['a--b', 'c']('a--b', '--', 'c')");
   EXPECT_EQ(render("{{ 'aaa'.rsplit('aa') }}{{ 'aaa'.split('aa') }}{{ 'éé'.rsplit('é') }}").text,

@@ -257,9 +257,9 @@ Value function(std::string name, const Value& object, std::function<Value(Given)
 Value of_string(const Value& object, const std::string& name, const Spend& spend) {
   for (const auto& [known, method] : string_methods)
     if (name == known)
-      return function(
-          name, object,
-          [object, method, spend](Given a) { return method(*object.string(), a, spend); });
+      return function(name, object, [object, method, spend](Given a) {
+        return method(*object.string(), a, spend);
+      });
   for (const char* other :
        {"encode", "expandtabs", "format", "format_map", "isascii", "isdecimal", "isidentifier",
         "isnumeric", "isprintable", "istitle", "maketrans", "rindex", "swapcase", "translate"})

@@ -262,8 +262,8 @@ Value Evaluator::filter(const Expression& e, const Value& subject, const ScopePo
 
 std::size_t Evaluator::read_by(const Expression& e, const Value& value, bool with_arguments) {
   static constexpr std::string_view brief[] = {"length", "count", "default", "d", "first", "last"};
-  const bool type_only = e.kind == Kind::test && !with_arguments && e.text != "lower" &&
-                         e.text != "upper";
+  const bool type_only =
+      e.kind == Kind::test && !with_arguments && e.text != "lower" && e.text != "upper";
   if (type_only) return 0;
   return std::ranges::find(brief, e.text) != std::end(brief) ? value.breadth() : value.size();
 }

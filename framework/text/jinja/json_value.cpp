@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "core/strings.h"
-#include "text/jinja/value.h"
+#include "text/jinja/template.h"
 #include "text/unicode.h"
 
 namespace tfm::text::jinja {
@@ -22,7 +22,11 @@ class ValueBuilder final : public nlohmann::json_sax<nlohmann::json> {
       fail("the number " + std::to_string(value) + " is no integer of 64 bits");
     return add(static_cast<std::int64_t>(value));
   }
-  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool number_float(number_float_t value, const string_t& text) override {
+    if (text.find_first_of(".eE") == text.npos)
+      fail("the number " + shorten(text, 40) + " is no integer of 64 bits");
+    return add(value);
+  }
   bool string(string_t& value) override { return add(std::move(value)); }
   bool binary(binary_t&) override { fail("binary data"); }
   bool start_object(std::size_t) override { return open(true); }
@@ -86,6 +90,8 @@ Value parse_json(std::string_view text, const std::string& where) {
   ValueBuilder builder(where);
   try {
     nlohmann::json::sax_parse(text, &builder);
+  } catch (const Exceeded& problem) {
+    throw LimitError(where + ": " + problem.what());
   } catch (const Problem& problem) {
     throw Error(ExitCode::input, where + ": " + problem.what());
   }

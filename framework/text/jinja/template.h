@@ -42,8 +42,8 @@ class Template {
   ~Template();
   Template(Template&&) noexcept;
 
-  // Error(input), likewise, if the template fails or refuses (raise_exception); LimitError after two
-  // million steps and eight for each byte of the variables, or if a value is larger than 8 MiB.
+  // Error(input), likewise, if the template fails or refuses (raise_exception); LimitError after
+  // two million steps and eight for each byte of the variables, or if a value is larger than 8 MiB.
   // `now`: for strftime_now, which is undefined without.
   Rendering render(const Dict& variables, std::optional<std::time_t> now = std::nullopt) const;
   bool marks_generations() const;  // whether it has a {% generation %} block

@@ -135,7 +135,7 @@ struct Loop {
 inline constexpr int kDeepest = 100, kDepthOfNamespace = 80;
 inline constexpr std::size_t kLargest = std::size_t{1} << 23;
 void check_size(std::size_t size);
-int deeper(int inner);  // inner + 1
+int deeper(int inner);                  // inner + 1
 void check_member(const Value& value);  // of a namespace
 
 // A JSON text, its members in their order. Error(input), which begins with `where`, as
