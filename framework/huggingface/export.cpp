@@ -238,6 +238,7 @@ class Files {
   }
   void add(const std::string& name, std::string_view text) {
     names_.insert(name);
+    io::create_directories(fs::path(dir_ + "/" + name).parent_path().string());
     others_.emplace_back(std::make_unique<io::AtomicFile>(dir_ + "/" + name))
         ->write(text.data(), text.size());
   }

@@ -58,6 +58,11 @@ std::vector<Sidecar> sidecars_in(const std::string& dir) {
     if (is_tokenizer_file(name) || begins_with_one_of(name, kOthers))
       found.push_back({name, e.path().string(), ""});
   }
+  const std::string templates = "additional_chat_templates";
+  if (fs::is_directory(dir + "/" + templates))
+    for (const auto& e : fs::directory_iterator(dir + "/" + templates))
+      if (e.path().extension() == ".jinja")
+        found.push_back({templates + "/" + e.path().filename().string(), e.path().string(), ""});
   std::ranges::sort(found, {}, &Sidecar::name);
   return found;
 }

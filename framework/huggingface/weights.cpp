@@ -314,7 +314,10 @@ std::string HuggingFaceModel::provenance(const std::string& sidecars) const {
 
 void HuggingFaceModel::keep_sidecars(const std::string& to) const {
   io::create_directories(to);
-  for (const Sidecar& file : sidecars_in(dir_)) io::copy_file(file.source, to + "/" + file.name);
+  for (const Sidecar& file : sidecars_in(dir_)) {
+    io::create_directories(fs::path(to + "/" + file.name).parent_path().string());
+    io::copy_file(file.source, to + "/" + file.name);
+  }
   const std::vector<std::string> kept = unused();
   if (kept.empty()) return;
   std::vector<io::TensorEntry> entries;

@@ -817,14 +817,15 @@ def check_marian_tokenizer():
     shutil.copytree(next(f for f in FIXTURES if f.name.startswith("marian")), "marian")
     for f in (ROOT / "tests/fixtures/marian").iterdir():
         shutil.copy(f, "marian")
-    for name in ("chat_template.jinja", "chat_template.json"):
+    pathlib.Path("marian/additional_chat_templates").mkdir()
+    for name in ("chat_template.jinja", "chat_template.json", "additional_chat_templates/tool_use.jinja"):
         pathlib.Path("marian", name).write_text(name)
     run(BIN / "tfm-convert", "import", "marian", "imported_marian")
     shutil.rmtree("marian")
     run(BIN / "tfm-convert", "export", "imported_marian", "exported_again")
     for name in ("source.spm", "target.spm", "vocab.json", "tokenizer_config.json"):
         assert (pathlib.Path("exported_again") / name).read_bytes() == (ROOT / "tests/fixtures/marian" / name).read_bytes()
-    for name in ("chat_template.jinja", "chat_template.json"):
+    for name in ("chat_template.jinja", "chat_template.json", "additional_chat_templates/tool_use.jinja"):
         assert pathlib.Path("exported_again", name).read_text() == name
     checkpoint = json.loads(pathlib.Path("imported_marian/step-00000000/manifest.json").read_text())
     assert "tokenizer: imported_marian/tokenizer" in json.dumps(checkpoint), checkpoint
