@@ -33,7 +33,7 @@ class Stack {
   void record_source(nn::Recording& rec, graph::Value encoder_states) const;
 
  private:
-  // Of a sublayer; `output`: of what it gives, where another stands before it.
+  // The norms of a sublayer; `output` is that of its result, where another stands before it.
   struct Norms {
     nn::Norm norm;
     std::optional<nn::Norm> output;

@@ -37,7 +37,7 @@ struct AttentionConfig {
   std::int64_t window = 0;
   double softcap = 0;             // of scores, before a bias; 0: none
   std::int64_t query_scalar = 0;  // scores are divided by its square root; 0: d_head
-  // Of type latent, where n_heads heads of d_head columns are made from rows of kv_rank columns.
+  // Type latent makes n_heads heads of d_head columns from rows of kv_rank columns.
   std::int64_t q_rank = 0;  // of rows from which queries are made; 0: the layer's input
   // Filled where the type is latent: 4 value_size; d_head / 3, even; and d_head - rope_size.
   std::int64_t kv_rank = 0, rope_size = 0, value_size = 0;

@@ -18,4 +18,8 @@ using Only = std::function<void(bool given, bool fits, const std::string& key,
 
 Only only_with(const Report& report);
 
+// The rules of a layer of the model, whose keys are behind `path` ("model.").
+void check_layer(const LayerConfig& layer, const std::string& path, const ModelConfig& model,
+                 const Report& report);
+
 }  // namespace tfm::config

@@ -45,39 +45,6 @@ namespace {
 constexpr const char* kNameLetters =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
 
-// `path`: of the layer's keys.
-void check_heads(const LayerConfig& l, const std::string& path, const ModelConfig& m,
-                 const Report& report) {
-  if (l.d_head == 0 && l.n_heads > 0 && m.d_model % l.n_heads != 0)
-    report({path + "n_heads", "model.d_model", "model.preset"},
-           "d_model " + std::to_string(m.d_model) + " is not divisible by n_heads " +
-               std::to_string(l.n_heads) + " (" + std::to_string(m.d_model) + " = " +
-               std::to_string(m.d_model / l.n_heads) + " * " + std::to_string(l.n_heads) + " + " +
-               std::to_string(m.d_model % l.n_heads) + "); legal values of n_heads are " +
-               listed(divisors(m.d_model), l.n_heads),
-           "or set d_head explicitly");
-  if (l.n_kv_heads > 0 && l.n_heads % l.n_kv_heads != 0)
-    report({path + "n_kv_heads", path + "n_heads", "model.preset"},
-           "n_heads " + std::to_string(l.n_heads) + " is not divisible by n_kv_heads " +
-               std::to_string(l.n_kv_heads) + "; legal values of n_kv_heads are " +
-               listed(divisors(l.n_heads), l.n_kv_heads),
-           "");
-  if (l.position == Position::rope && l.attention.type != "latent" && l.d_head % 2 != 0)
-    report({path + "d_head", path + "position", path + "n_heads"},
-           "d_head " + std::to_string(l.d_head) +
-               " is odd, but position rope rotates pairs of elements; expected an even d_head",
-           "");
-  const RopeScaling& s = l.rope.scaling;
-  if (l.position == Position::rope && s.factor != 1 &&
-      !(s.low_freq_factor > 0 && s.low_freq_factor < s.high_freq_factor))
-    report({path + "rope.scaling.low_freq_factor", path + "rope.scaling.high_freq_factor",
-            path + "rope.scaling.factor"},
-           "low_freq_factor " + number_text(s.low_freq_factor) + " and high_freq_factor " +
-               number_text(s.high_freq_factor) +
-               " are out of order; expected 0 < low_freq_factor < high_freq_factor",
-           "");
-}
-
 void check_heads_of_model(const ModelConfig& m, const Report& report) {
   std::set<std::string> names;
   if (m.heads.empty())
@@ -109,112 +76,6 @@ void check_heads_of_model(const ModelConfig& m, const Report& report) {
         h.name.find_first_not_of(kNameLetters) != std::string::npos)
       wrong("not a valid name; expected letters, digits and _, and none of " + join(taken));
   }
-}
-
-// `path`: of the layer's keys.
-void check_attention(const LayerConfig& l, const std::string& path, const Report& report) {
-  const AttentionConfig& a = l.attention;
-  for (const auto& [given, key] : {std::pair{a.window > 0, "window"},
-                                   {a.softcap > 0, "softcap"},
-                                   {a.query_scalar > 0, "query_scalar"}})
-    only_with(report)(given, a.type == "softmax" || a.type == "latent", path + "attention." + key,
-                      "attention.type softmax or latent",
-                      given && key == std::string("query_scalar") ? "auto" : "0");
-  only_with(report)(a.query_scalar > 0, l.scale_attention, path + "attention.query_scalar",
-                    "scale_attention true", "auto");
-}
-
-// `path`: of the layer's keys.
-void check_latent(const LayerConfig& l, const std::string& path, const Report& report) {
-  const AttentionConfig& a = l.attention;
-  const std::string key = path + "attention.";
-  const bool latent = a.type == "latent";
-  for (const auto& [name, value] : {std::pair{"q_rank", a.q_rank},
-                                    {"kv_rank", a.kv_rank},
-                                    {"rope_size", a.rope_size},
-                                    {"value_size", a.value_size}})
-    only_with(report)(value > 0, latent, key + name, "attention.type latent", "0");
-  if (!latent) return;
-  const auto wrong = [&](const char* other, const std::string& problem) {
-    report({key + "type", path + other}, "attention.type latent " + problem, "");
-  };
-  if (l.position != Position::rope)
-    wrong("position",
-          "turns columns with the position; expected position rope, found " + word(l.position));
-  if (l.n_kv_heads != l.n_heads)
-    wrong("n_kv_heads", "has keys and values for each head; expected n_kv_heads " +
-                            std::to_string(l.n_heads) + ", found " + std::to_string(l.n_kv_heads));
-  if (l.qk_norm != QkNorm::none)
-    wrong("qk_norm", "has norms of its own; expected qk_norm false, found " + word(l.qk_norm));
-  if (a.rope_size < 2 || a.rope_size % 2 != 0 || a.rope_size >= l.d_head)
-    report({key + "rope_size", path + "d_head"},
-           "rope_size " + std::to_string(a.rope_size) +
-               " is a part of the heads whose columns turn in pairs; expected an even number, at "
-               "least 2 and less than d_head " +
-               std::to_string(l.d_head),
-           "");
-  else if (a.value_size < 1 || a.value_size > l.d_head)
-    report({key + "value_size", path + "d_head"},
-           "value_size " + std::to_string(a.value_size) +
-               " is out of range; expected 1 to d_head " + std::to_string(l.d_head),
-           "");
-}
-
-// `path`: of the layer's keys.
-void check_norms(const LayerConfig& l, const std::string& path, const Report& report) {
-  if (l.qk_norm == QkNorm::whole && l.norm != Norm::rmsnorm)
-    report({path + "qk_norm", path + "norm"},
-           "qk_norm whole is an RMSNorm, but norm is " + word(l.norm) +
-               "; expected norm rmsnorm, or qk_norm true",
-           "");
-  if (l.qk_norm == QkNorm::whole && l.norm_plus_one)
-    report({path + "norm_plus_one", path + "qk_norm"},
-           "norms of qk_norm whole multiply by their weight itself; expected norm_plus_one false, "
-           "or qk_norm true",
-           "");
-}
-
-// `path`: of the layer's keys.
-void check_experts(const LayerConfig& l, const std::string& path, const Report& report) {
-  const ExpertsConfig& e = l.experts;
-  const std::string key = path + "experts.";
-  if (e.count == 0) {
-    if (e.capacity_factor > 0)
-      report(
-          {key + "capacity_factor", key + "count"},
-          "capacity_factor limits what experts take, of which there are none (count 0); expected "
-          "capacity_factor 0, or count >= 1",
-          "");
-    only_with(report)(e.groups > 1, false, key + "groups", "count >= 1", "1");
-    return;
-  }
-  if (e.top_k > e.count)
-    report({key + "top_k", key + "count"},
-           "top_k " + std::to_string(e.top_k) + " exceeds the " + counted(e.count, "expert") +
-               " (count); expected at most as many",
-           "");
-  if (e.groups > 1 && (e.count % e.groups != 0 || e.count / e.groups < 2))
-    report({key + "groups", key + "count"},
-           "the " + counted(e.count, "expert") + " (count) make no " + std::to_string(e.groups) +
-               " equal groups of at least 2; expected groups that divide count",
-           "");
-  else if (e.top_groups > e.groups)
-    report({key + "top_groups", key + "groups"},
-           "top_groups " + std::to_string(e.top_groups) + " exceeds the " +
-               counted(e.groups, "group") + " (groups); expected at most as many",
-           "");
-  else if (e.top_k <= e.count && e.top_k > e.top_groups * (e.count / e.groups))
-    report({key + "top_k", key + "top_groups"},
-           "top_k " + std::to_string(e.top_k) + " exceeds the " +
-               counted(e.top_groups * (e.count / e.groups), "expert") +
-               " of top_groups groups; expected at most as many",
-           "");
-  if (e.shared_gate && (e.shared == 0 || l.has_ffn_bias()))
-    report({key + "shared_gate", key + "shared"},
-           e.shared == 0 ? "shared_gate weighs shared experts, of which there are none; expected "
-                           "shared >= 1, or shared_gate false"
-                         : "shared_gate is not possible with biases; expected ffn_bias false",
-           "");
 }
 
 void check_positions(const ModelConfig& m, const Report& report) {
@@ -384,13 +245,7 @@ void check_model(const ModelConfig& m, const Report& report) {
   check_family(m, first);
   check_kinds(m, first);
   check_heads_of_model(m, first);
-  for (const auto& [path, layer] : m.kinds_in_use()) {
-    check_heads(*layer, path, m, first);
-    check_attention(*layer, path, first);
-    check_latent(*layer, path, first);
-    check_norms(*layer, path, first);
-    check_experts(*layer, path, first);
-  }
+  for (const auto& [path, layer] : m.kinds_in_use()) check_layer(*layer, path, m, first);
   only_with(first)(m.router_loss.rate != RouterLossConfig{}.rate,
                    m.router_loss.has_bias() && m.layers_with_experts() > 0,
                    "model.experts.balance.rate", "balance.type bias or both", "");

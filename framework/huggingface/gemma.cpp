@@ -101,7 +101,7 @@ void write_both(Json& j, const config::ModelConfig& m, const Sliding& sliding) {
 
 void write2(Json& j, const config::ModelConfig& m) { write_both(j, m, kSliding2); }
 
-// Of the first layer with a window, or without one.
+// What the first layer with a window, or without one, has; none: there is no such layer.
 std::optional<config::RopeConfig> rope_of(const config::ModelConfig& m, bool local) {
   const auto stacks = m.stacks();
   for (const config::LayerConfig& l : stacks[0])

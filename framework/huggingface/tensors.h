@@ -29,7 +29,7 @@ struct ExchangedTensor {
     for (const std::int64_t d : shape) n *= d;
     return n;
   }
-  // Of parts [first, last).
+  // The elements of parts [first, last).
   std::int64_t elements(std::size_t first, std::size_t last) const {
     if (rows.empty())
       return elements() / std::ssize(parts) * static_cast<std::int64_t>(last - first);

@@ -12,7 +12,7 @@ struct AttentionOptions {
   double scale = 1, softcap = 0, dropout = 0, output_std = 0.02;
 };
 
-// Of attention to the keys of these rows, which sees all of them, without a bias.
+// They are those of attention that sees all keys of these rows, without a bias.
 ops::AttentionOptions options_on_rank(const Context& c, const AttentionOptions& o,
                                       const Rows& queries, const Rows& keys, bool training,
                                       bool right_padded);

@@ -34,8 +34,8 @@ struct ParameterSpec {
   // false: it gets no gradient and no update, and has no optimizer state (a buffer of PyTorch, or a
   // parameter with requires_grad=False).
   bool trained = true;
-  // Of experts: its gradient is the error of their load (kernels::LoadErrorArgs), and not the
-  // optimizer's rule but optim::make_load_rule() updates it. No part of the norm.
+  // true: its gradient is the error of the load of experts (kernels::LoadErrorArgs), which is no
+  // part of the norm, and optim::make_load_rule() updates it instead of the optimizer's rule.
   bool evens_load = false;
   bool decay = false;   // weight decay applies
   bool hidden = false;  // a matrix between embeddings and head, which Muon updates as a whole

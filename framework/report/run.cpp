@@ -45,7 +45,7 @@ std::map<std::string, std::int64_t> integers_of(const Json& object, const char* 
   return all;
 }
 
-// By their numbers, and what stands before these.
+// Names are compared without their number first, then by it.
 bool layer_before(const std::string& a, const std::string& b) {
   const auto key = [](const std::string& name) {
     const std::size_t at = name.find_last_not_of("0123456789") + 1;

@@ -35,7 +35,7 @@ struct ScalingPoint {
   bool oversubscribed = false;
 };
 
-// Of a logged step: by layer, the load of each expert as a multiple of an even one.
+// The load of each expert in a logged step as a multiple of an even one, by layer.
 struct ExpertLoads {
   double step = 0;
   std::vector<std::pair<std::string, std::vector<double>>> layers;  // in the model's order

@@ -237,9 +237,8 @@ std::vector<ChatTemplate::Turn> ChatTemplate::turns_of(const Chat& chat,
   const jinja::Template& t = template_for(chat);
   if (t.marks_generations()) return marked_turns(r);
   std::vector<Turn> turns;
-  std::optional<std::string> prompt;  // of the answer at hand, then of the one behind it
-  std::optional<std::size_t> bare,
-      headed;  // answers without anything written before them, and with
+  std::optional<std::string> prompt;        // of the answer at hand, then of the one behind it
+  std::optional<std::size_t> bare, headed;  // answers before which nothing is written, something
   for (std::size_t i = r.messages.size(); i-- > 0;) {
     if (role_of(chat.messages, i) != "assistant") continue;
     const std::string number = std::to_string(i + 1);

@@ -104,8 +104,8 @@ class Engine {
   const optim::FlatBuffers& flat() const { return memory_.flat; }
   const optim::Optimizer& optimizer() const { return optimizer_; }
   std::int64_t graphs() const;  // CUDA graphs recorded so far
-  // Of this rank's layers with experts in the last step that was finished, one after the other: the
-  // sums over its micro-batches of ops::router_load.
+  // The sums over the micro-batches of ops::router_load, of this rank's layers one after the other,
+  // in the last step that was finished.
   std::span<const double> loads() const { return memory_.host[finished_].loads; }
   // Plans made anew so far, with more room for rows of experts.
   std::int64_t replans() const { return replans_; }

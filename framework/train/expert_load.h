@@ -20,7 +20,7 @@ class ExpertLoad {
   explicit ExpertLoad(const Engine& engine);
   void gather(const Engine& engine, std::size_t shape);  // collective: of the last step finished
 
-  // Of the whole model, in its order; empty: no layer has experts. As of the last gather().
+  // The layers of the whole model, as of the last gather(); empty: none has experts.
   const std::vector<Layer>& layers() const { return layers_; }
   double most() const;     // of all layers
   double entropy() const;  // the mean over layers

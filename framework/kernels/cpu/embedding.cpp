@@ -1,6 +1,6 @@
 #include "kernels/embedding.h"
 
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/rotations.h"
 #include "kernels/cpu/simd_half.h"
 
 namespace tfm::kernels {
@@ -98,16 +98,10 @@ void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
   TFM_CHECK(a.head_size % 2 == 0 && a.rotated_heads * a.head_size <= a.cols,
             std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) +
                 " in a row of " + std::to_string(a.cols));
-  const std::int64_t half = a.head_size / 2, step = 2 * half, distinct = std::min(a.rows, a.length);
-  Accum<T>* table = scratch<Accum<T>, struct Rotations>(
-      distinct * step);  // cosines, then sines, of the positions of rows 0, 1, ...
-  parallel(stream, distinct, distinct * step * 16, [&](std::int64_t r) {
-    const double position = static_cast<double>((a.row_offset + r) % a.length + a.position_offset);
-    for (std::int64_t i = 0; i < half; ++i) {
-      table[r * step + i] = static_cast<Accum<T>>(std::cos(position * a.frequency[i]));
-      table[r * step + half + i] = static_cast<Accum<T>>(std::sin(position * a.frequency[i]));
-    }
-  });
+  const std::int64_t half = a.head_size / 2, step = 2 * half;
+  const auto* const table = rotations<Accum<T>>(
+      stream, std::min(a.rows, a.length), half, a.frequency,
+      [&](std::int64_t r) { return (a.row_offset + r) % a.length + a.position_offset; });
   const Accum<T> sign = a.inverse ? -1 : 1;
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* x = a.x + r * a.cols;

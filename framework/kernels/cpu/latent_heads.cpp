@@ -1,26 +1,15 @@
 #include "kernels/latent_heads.inl"
 
-#include <cmath>
-
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/rotations.h"
 #include "kernels/cpu/simd_half.h"
 
 namespace tfm::kernels {
 namespace {
 
-// Of rows 0, 1, ... up to the first row of the next sequence.
 template <class W>
 W* angles_of(cpu::Stream& stream, const Positions& p, std::int64_t rows, std::int64_t turning) {
-  const std::int64_t distinct = std::min(rows, p.length), half = turning / 2;
-  W* const table = scratch<W, struct Angles>(std::max<std::int64_t>(1, distinct * turning));
-  parallel(stream, distinct, distinct * turning * 16, [&](std::int64_t r) {
-    for (std::int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(r + p.offset) * p.frequency[i];
-      table[r * turning + i] = static_cast<W>(std::cos(angle));
-      table[r * turning + half + i] = static_cast<W>(std::sin(angle));
-    }
-  });
-  return table;
+  return rotations<W>(stream, std::min(rows, p.length), turning / 2, p.frequency,
+                      [&](std::int64_t r) { return r + p.offset; });
 }
 
 }  // namespace

@@ -20,4 +20,18 @@ inline Vec<double> softcap_tanh(Vec<double> x) {
   return lanewise(x, [](double v) { return std::tanh(v); });
 }
 
+// Scores before the bias in place of the products of a row, and in `slopes`, unless it is null,
+// what their gradients are to be multiplied by.
+template <class T>
+void cap_products(T* row, std::int64_t n, T scale, T cap, T* slopes = nullptr) {
+  const T inverse = scale / cap;
+  with_flag(slopes, [&](auto keep) {
+    each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE {
+      const Vec<T> t = softcap_tanh(load(row + i, m) * inverse);
+      store(row + i, t * cap, m);
+      if constexpr (keep()) store(slopes + i, T{1} - t * t, m);
+    });
+  });
+}
+
 }  // namespace tfm::kernels

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/cuda/packs.h"
+#include "kernels/cuda/rotations.h"
 #include "kernels/embedding.h"
 #include "kernels/scratch.h"
 
@@ -205,25 +205,11 @@ struct SumPosition {  // over rows of the table
   }
 };
 
-// table (positions, 2, half): cosines and sines of the positions of rows 0, 1, ...
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    angle_kernel(RotaryArgs<T> a, std::int64_t positions, Accum<T>* table) {
-  const std::int64_t half = a.head_size / 2,
-                     i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= positions * half) return;
-  const std::int64_t r = i / half;
-  const double position = static_cast<double>((a.row_offset + r) % a.length + a.position_offset),
-               angle = position * a.frequency[i % half];
-  table[r * 2 * half + i % half] = static_cast<Accum<T>>(::cos(angle));
-  table[(r * 2 + 1) * half + i % half] = static_cast<Accum<T>>(::sin(angle));
-}
-
 // Units of a row: packs of the lower halves of the rotated heads, then packs of what is copied.
 template <class T>
 struct Rotate {
   RotaryArgs<T> a;
-  const Accum<T>* table;
+  const Accum<T>* table;          // of rotations()
   int half, head_packs, rotated;  // columns; units of a head; units of all rotated heads
 
   __device__ void operator()(std::int64_t row, std::int64_t at, Part) const {
@@ -309,10 +295,8 @@ void rotary(cuda::Stream& stream, const RotaryArgs<T>& a) {
   const std::int64_t rotated = a.rotated_heads * head_packs,
                      copied = ceil_div(a.cols - a.rotated_heads * a.head_size, kPack);
   cuda::Scratch<Accum<T>> table(stream, std::max<std::int64_t>(1, positions * 2 * half));
-  if (half > 0)
-    cuda::launch(stream, angle_kernel<T>,
-                 static_cast<unsigned>(ceil_div(positions * half, kThreads)), kThreads, 0, a,
-                 positions, table);
+  rotations<Accum<T>>(stream, {positions, a.row_offset, a.length, a.position_offset}, a.frequency,
+                      half, table);
   over_rows(stream, a.rows, (rotated + copied) * kPack,
             Rotate<T>{a, table, static_cast<int>(half), static_cast<int>(head_packs),
                       static_cast<int>(rotated)});

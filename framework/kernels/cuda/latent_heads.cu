@@ -1,21 +1,10 @@
 // Heads of latent attention: a thread for each element.
-#include "kernels/cuda/packs.h"
+#include "kernels/cuda/rotations.h"
 #include "kernels/latent_heads.inl"
 #include "kernels/scratch.h"
 
 namespace tfm::kernels {
 namespace {
-
-template <class W>
-__global__ void __launch_bounds__(kThreads)
-    angles_kernel(Positions p, std::int64_t distinct, std::int64_t turning, W* table) {
-  const std::int64_t half = turning / 2, n = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (n >= distinct * half) return;
-  const std::int64_t r = n / half, i = n % half;
-  const double angle = static_cast<double>(r + p.offset) * p.frequency[i];
-  table[r * turning + i] = static_cast<W>(::cos(angle));
-  table[r * turning + half + i] = static_cast<W>(::sin(angle));
-}
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -68,9 +57,7 @@ void with_angles(cuda::Stream& stream, const Positions& p, std::int64_t rows, st
                  F&& f) {
   const std::int64_t distinct = std::min(rows, p.length);
   cuda::Scratch<W> table(stream, std::max<std::int64_t>(1, distinct * turning));
-  if (distinct > 0)
-    cuda::launch(stream, angles_kernel<W>, blocks(distinct * turning / 2), kThreads, 0, p, distinct,
-                 turning, table);
+  rotations<W>(stream, {distinct, 0, p.length, p.offset}, p.frequency, turning / 2, table);
   f(static_cast<W*>(table));
 }
 

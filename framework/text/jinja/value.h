@@ -76,8 +76,8 @@ class Value {
   double real() const;  // of a number
   // "str", "int", ...: what Python calls its type.
   std::string_view type() const;
-  // Of what holds others within each other. A namespace changes after it is made, and counts as so
-  // many levels that it can hold none.
+  // The levels of values that hold others. A namespace changes after it is made, and counts as so
+  // many that it can hold none.
   int depth() const;
   std::size_t size() const;     // bytes, with those of all that it holds
   std::size_t breadth() const;  // bytes, without those of what it holds
