@@ -99,9 +99,11 @@ void add_text_scores(const config::Config& config, const config::SourceConfig& s
                      nlohmann::ordered_json& results) {
   data::SourceSpec spec{.text = true, .paths = {}, .field = source.field};
   for (const config::SourcePath& p : source.paths) spec.paths.push_back({p.path, p.weight});
-  if (source.documents == config::Documents::separate) spec.document_end = tokenizer.document_end();
+  if (source.documents != config::Documents::joined) spec.document_end = tokenizer.document_end();
   spec.document_begin = data::document_begin(config.data.add_begin, tokenizer, "data.tokenizer");
-  const auto text = inference::text_coverage(spec, tokenizer, config.train.seq_len);
+  // Packing leaves no token out.
+  const bool packed = source.documents == config::Documents::packed;
+  const auto text = inference::text_coverage(spec, tokenizer, packed ? 1 : config.train.seq_len);
   if (!text) return;
   TFM_CHECK(text->labels == totals.labels[0], "the labels are not those of the text");
   if (text->bytes > 0)

@@ -102,13 +102,14 @@ std::map<std::string, Output> gradients_of(train::Engine& e) {
   return whole;
 }
 
-void add_gradients(train::Engine& e, std::vector<Output>& out) {
+// Of weights that came from the architecture `type`, or from none (empty).
+void add_gradients(train::Engine& e, const std::string& type, std::vector<Output>& out) {
   const auto whole = gradients_of(e);
   const auto part = [&](const std::string& name) { return whole.at(name).data; };
   const config::ModelConfig& m = e.plan().config.model;
   std::vector<huggingface::ExchangedTensor> tensors;
   try {
-    tensors = huggingface::architecture_for(m).exchanged(m);
+    tensors = huggingface::architecture_for(m, type).exchanged(m);
   } catch (const Error&) {  // no transformers architecture: tfm's names
     for (const auto& [name, o] : whole) out.push_back(o);
     return;
@@ -129,7 +130,8 @@ config::Config probe_config(const std::string& dir, const std::vector<std::strin
       throw Error(ExitCode::usage,
                   changed + ": a probe's loss is without label smoothing; remove the override");
   c.model.set_dropout({});
-  c.model.for_each_kind([](config::LayerConfig& l) { l.experts.capacity_factor = 0; });
+  c.model.for_each_kind(
+      [](config::LayerConfig& l) { l.experts.capacity_factor = l.experts.jitter = 0; });
   c.loss = {};
   c.parallel.zero = 0;
   c.parallel.replicas = 1;
@@ -217,8 +219,9 @@ int run(int argc, char** argv) {
   const comm::Watchdog watchdog(
       mesh, config.parallel.longest_wait() +
                 checkpoint::longest_transfer(engine.model().parameters().total_elements()));
-  engine.set_weights(
-      inference::open_initial_weights(dir, config.model, engine.model().parameters()).read);
+  const inference::InitialWeights weights =
+      inference::open_initial_weights(dir, config.model, engine.model().parameters());
+  engine.set_weights(weights.read);
   if (!in_parts)
     out = logits_of(engine.model(), engine.rank_context(),
                     {engine.model().parameters(), engine.flat().parameters}, batch, config.model);
@@ -226,7 +229,8 @@ int run(int argc, char** argv) {
     data::DataLoader loader = engine.training_loader(batch);
     const train::StepResult r = engine.compute_gradients(1, loader.load(0));
     out.push_back({"loss", {1}, {batch.ignored ? NAN : static_cast<float>(r.loss)}});
-    if (args.has("--gradients")) add_gradients(engine, out);
+    if (args.has("--gradients"))
+      add_gradients(engine, huggingface::original_type(weights.provenance), out);
   } else if (args.has("--gradients")) {
     throw Error(ExitCode::input,
                 args.get("--batch") + ": there are no labels; --gradients needs a loss");

@@ -4,23 +4,14 @@
 #include <cmath>
 #include <map>
 
+#include "models/rope.h"
 #include "nn/attention.h"
 #include "nn/experts.h"
 #include "nn/feed_forward.h"
 #include "nn/latent_attention.h"
-#include "nn/positions.h"
 
 namespace tfm::models {
 namespace {
-
-// `size`: of a head's columns with rotary positions.
-std::vector<double> rotary_frequencies(const config::LayerConfig& l, std::int64_t size) {
-  if (l.position != config::Position::rope) return {};
-  const config::RopeScaling& s = l.rope.scaling;
-  return nn::rotary_frequencies(
-      size, l.rope.theta,
-      {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_seq_len});
-}
 
 // GPT-2's rule: projections into a residual stream without norms start smaller, by sqrt of their
 // number.
@@ -45,6 +36,7 @@ nn::AttentionOptions attention_options(const nn::Context& c, const config::Layer
           .qkv_bias = l.has_qkv_bias(),
           .bias = l.bias,
           .qk_norm = qk_norm_of(l),
+          .sinks = l.attention.sinks,
           .scale = l.scale_attention ? 1 / std::sqrt(static_cast<double>(l.query_scalar())) : 1.0,
           .softcap = l.attention.softcap,
           .dropout = l.dropout.attention,
@@ -64,19 +56,22 @@ std::unique_ptr<nn::Mixer> make_attention(nn::Context& c, const std::string& nam
                                           const config::LayerConfig& l, const StackInfo& stack) {
   return std::make_unique<nn::SelfAttention>(
       c, name,
-      nn::SelfAttention::Options{
-          attention_options(c, l, stack), visible_keys(l, stack), rotary_frequencies(l, l.d_head),
-          l.position == config::Position::alibi, l.position == config::Position::relative});
+      nn::SelfAttention::Options{attention_options(c, l, stack), visible_keys(l, stack),
+                                 rotary_of(l, stack.longrope, l.d_head),
+                                 l.position == config::Position::alibi,
+                                 l.position == config::Position::relative});
 }
 
 std::unique_ptr<nn::Mixer> make_latent(nn::Context& c, const std::string& name,
                                        const config::LayerConfig& l, const StackInfo& stack) {
   const config::AttentionConfig& a = l.attention;
+  nn::AttentionOptions options = attention_options(c, l, stack);
+  options.scale *= latent_score_factor(l.rope);
   return std::make_unique<nn::LatentAttention>(
       c, name,
-      nn::LatentAttention::Options{attention_options(c, l, stack), visible_keys(l, stack), a.q_rank,
-                                   a.kv_rank, a.rope_size, a.value_size,
-                                   rotary_frequencies(l, a.rope_size)});
+      nn::LatentAttention::Options{options, visible_keys(l, stack), a.q_rank, a.kv_rank,
+                                   a.rope_size, a.value_size,
+                                   rotary_of(l, stack.longrope, a.rope_size)});
 }
 
 std::map<std::string_view, MakeMixer>& mixers() {
@@ -92,6 +87,7 @@ kernels::Activation activation_of(config::Activation activation) {
     case config::Activation::relu:
       return kernels::Activation::relu;
     case config::Activation::gelu:
+    case config::Activation::geglu_exact:
       return kernels::Activation::gelu;
     case config::Activation::gelu_tanh:
     case config::Activation::geglu:
@@ -99,6 +95,8 @@ kernels::Activation activation_of(config::Activation activation) {
     case config::Activation::silu:
     case config::Activation::swiglu:
       return kernels::Activation::silu;
+    case config::Activation::clamped_swiglu:
+      return kernels::Activation::clamped;
   }
   internal_error("unhandled enum value");
 }
@@ -144,9 +142,12 @@ std::unique_ptr<nn::Ffn> make_ffn(nn::Context& c, const std::string& name,
                                       .normalize = e.normalize,
                                       .scale = e.scale,
                                       .rows = {},
+                                      .capacity = e.capacity,
                                       .groups = e.groups,
                                       .top_groups = e.top_groups},
-                           .bias = stack.biased_routers,
+                           .router_bias = e.router_bias,
+                           .load_bias = stack.biased_routers,
+                           .jitter = e.jitter,
                            .expert = network,
                            .shared_hidden = e.shared_d_ff,
                            .shared_gate = e.shared_gate,

@@ -12,6 +12,7 @@ struct StackInfo {
   bool cross = false;  // has cross-attention
   std::int64_t layers = 0;
   bool biased_routers = false;  // config::RouterLossConfig::has_bias()
+  config::LongRopeConfig longrope;
 };
 
 using MakeMixer = std::unique_ptr<nn::Mixer> (*)(nn::Context& c, const std::string& name,

@@ -62,15 +62,19 @@ graph::Value Embeddings::positions(nn::Recording& rec, graph::Value x,
     return ops::add_position(r, x, context_.parameters.record(r, position_), place,
                              config_.position_offset);
   if (config_.position != config::Position::sinusoidal) return x;
-  const std::int64_t rows = std::max(place.rows.sequence_length, rec.shape.capacity);
+  const std::int64_t offset = config_.position_offset,
+                     rows = offset + std::max(place.rows.sequence_length, rec.shape.capacity);
+  const auto kind = config_.sinusoid == config::Sinusoid::interleaved
+                        ? nn::SinusoidKind::interleaved
+                    : config_.sinusoid == config::Sinusoid::halves ? nn::SinusoidKind::halves
+                                                                   : nn::SinusoidKind::last;
   const graph::Value table =
-      r.constant(prefix_ + "sinusoidal", {rows, config_.d_model}, r.dtype(),
-                 [halves = config_.sinusoid == config::Sinusoid::halves](Tensor t) {
-                   with_float(t.dtype, [&]<class T>() {
-                     nn::sinusoidal_table(t.shape[0], t.shape[1], halves, t.ptr<T>());
-                   });
-                 });
-  return ops::add_position(r, x, table, place);
+      r.constant(prefix_ + "sinusoidal", {rows, config_.d_model}, r.dtype(), [kind](Tensor t) {
+        with_float(t.dtype, [&]<class T>() {
+          nn::sinusoidal_table(t.shape[0], t.shape[1], kind, t.ptr<T>());
+        });
+      });
+  return ops::add_position(r, x, table, place, offset);
 }
 
 graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens, graph::Value ids,

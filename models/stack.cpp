@@ -34,7 +34,8 @@ Stack::Stack(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
                             .init = {nn::Init::Kind::normal, c.init_std}});
     c.parameters.use_at(relative_bias_, rank_of(l));
   }
-  const StackInfo info{m.d_model, causal, cross, std::ssize(layers), m.router_loss.has_bias()};
+  const StackInfo info{m.d_model, causal, cross, std::ssize(layers), m.router_loss.has_bias(),
+                       m.longrope};
   for (std::size_t l = 0; l < layers.size(); ++l) {
     begin_layer(l);
     layers_.push_back(make_layer(c, prefix + "layers." + std::to_string(l), layers[l], info));
@@ -52,8 +53,10 @@ Stack::Layer Stack::make_layer(nn::Context& c, const std::string& name,
     return nn::Norm(c, name + of, info.d_model, norm_of(config));
   };
   // A sublayer between its norms.
-  const auto with_norms = [&](const std::string& of, const auto& make, auto& part) {
-    Norms norms{norm(of + "_norm"), {}};
+  const auto with_norms = [&](const std::string& of, const auto& make, auto& part,
+                              bool normed = true) {
+    Norms norms;
+    if (normed) norms.norm = norm(of + "_norm");
     part = make(c, name + of, config, info);
     if (config.norm_position == config::NormPosition::both)
       norms.output = norm(of + "_output_norm");
@@ -61,7 +64,8 @@ Stack::Layer Stack::make_layer(nn::Context& c, const std::string& name,
   };
   std::unique_ptr<nn::Mixer> attention, cross;
   std::unique_ptr<nn::Ffn> ffn;
-  const Norms attention_norms = with_norms(".attention", make_mixer, attention);
+  const Norms attention_norms =
+      with_norms(".attention", make_mixer, attention, config.attention_norm);
   std::optional<Norms> cross_norms;
   if (info.cross) cross_norms = with_norms(".cross_attention", make_cross_attention, cross);
   const Norms ffn_norms = with_norms(".ffn", make_ffn, ffn);
@@ -79,13 +83,13 @@ graph::Value Stack::record_layer(graph::Recorder& r, std::size_t l, graph::Value
   const double p = context.training ? layer.config.dropout.residual : 0;
   const ops::ActivationRegion place = nn::outside_tp_region(context_, context.rows, d_model_);
   const auto sublayer = [&](const char* of, const Norms& norms, const auto& part) {
-    const nn::Norm& norm = norms.norm;
-    graph::Value y = part(position == pre || position == both ? norm(r, x) : x);
-    if (position == inner) y = norm(r, y);
+    const std::optional<nn::Norm>& norm = norms.norm;
+    graph::Value y = part(norm && (position == pre || position == both) ? (*norm)(r, x) : x);
+    if (position == inner) y = (*norm)(r, y);
     if (norms.output) y = (*norms.output)(r, y);
     const graph::Recorder::Named named(r, of);
     x = ops::dropout_add(r, y, x, p, place);
-    if (position == post) x = norm(r, x);
+    if (position == post) x = (*norm)(r, x);
   };
   sublayer("attention", layer.attention_norms,
            [&](graph::Value h) { return record(*layer.attention, h); });

@@ -35,8 +35,7 @@ class Stack {
  private:
   // The norms of a sublayer; `output` is that of its result, where another stands before it.
   struct Norms {
-    nn::Norm norm;
-    std::optional<nn::Norm> output;
+    std::optional<nn::Norm> norm, output;
   };
   struct Layer {
     config::LayerConfig config;

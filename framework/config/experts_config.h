@@ -15,12 +15,16 @@ struct ExpertsConfig {
   std::int64_t shared_d_ff = 0;  // of that network; filled with shared * d_ff
   bool shared_gate = false;      // a sigmoid for each token weighs its result
   Router router = Router::softmax;
+  bool router_bias = false;  // added to logits
+  double jitter = 0;  // in training, inputs of routers times a number in [1 - jitter, 1 + jitter)
   bool normalize = true;  // the weights of a token's experts sum up to `scale`
   // A token chooses among the experts of `top_groups` of `groups` equal groups.
   std::int64_t groups = 1, top_groups = 1;
   double scale = 1;
-  // In training, slots of an expert in a sequence, as a multiple of an even load; 0: all.
+  // Slots of an expert in a sequence: in training as a multiple of an even load, and always; 0:
+  // all.
   double capacity_factor = 0;
+  std::int64_t capacity = 0;
   bool operator==(const ExpertsConfig&) const = default;
 };
 // Which layers have experts: of those from first_dense on, every so manieth.

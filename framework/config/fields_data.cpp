@@ -106,10 +106,12 @@ void describe(SourceConfig& s, FieldVisitor& v) {
       option("documents",
              "tokens, text, mlm: joined: attention crosses document boundaries; separate: "
              "attention and labels stay within a document, which ends at `document_end` and where "
-             "Megatron's index says so; positions count over the whole sequence"),
+             "Megatron's index says so; positions count over the whole sequence; packed (tokens, "
+             "text): as separate, with documents whole that fit into `train.seq_len`, several in a "
+             "sequence by best fit"),
       s.documents);
   v.value(number("document_end", -1,
-                 "documents separate: the id that ends a document; -1: the tokenizer's "
+                 "documents separate and packed: the id that ends a document; -1: the tokenizer's "
                  "end-of-document id (`bytes`: 257)"),
           s.document_end);
   v.value(

@@ -53,6 +53,42 @@ void describe_dropout(DropoutConfig& d, const ModelConfig* model, FieldVisitor& 
                 .item = f});
 }
 
+void describe(RopeScaling& k, FieldVisitor& s) {
+  s.value(option("type",
+                 "llama3: stretches long wavelengths, as Llama 3.1; linear: all wavelengths; ntk: "
+                 "another base; yarn: wavelengths by how often they turn, and scores; longrope: "
+                 "each by a factor of its own (`model.longrope`), as Phi-3"),
+          k.type);
+  s.value(real("factor", 1, "factor by which wavelengths are stretched; 1: no scaling"), k.factor);
+  s.value(real("low_freq_factor", 0,
+               "llama3: wavelengths above original_max_seq_len / low_freq_factor are stretched by "
+               "the full factor"),
+          k.low_freq_factor);
+  s.value(real("high_freq_factor", 0,
+               "llama3: wavelengths below original_max_seq_len / high_freq_factor are left "
+               "unchanged"),
+          k.high_freq_factor);
+  s.value(number("original_max_seq_len", 1, "sequence length of the original pretraining"),
+          k.original_max_seq_len);
+  s.value(
+      real("beta_fast", 0, "yarn: what turns more often in the original length is left unchanged"),
+      k.beta_fast);
+  s.value(real("beta_slow", 0, "yarn: what turns less often is stretched by the full factor"),
+          k.beta_slow);
+  s.value(flag("truncate", "yarn: round the ends of the ramp between these to whole indices"),
+          k.truncate);
+  s.value(with_word(real("attention_factor", 0,
+                         "yarn, longrope: factor of queries and keys; auto: by `factor`"),
+                    "auto"),
+          k.attention_factor);
+  s.value(real("mscale", 0,
+               "yarn: with mscale_all_dim, factor of queries and keys by the quotient of both, as "
+               "DeepSeek-V3; 0: not"),
+          k.mscale);
+  s.value(real("mscale_all_dim", 0, "yarn: see mscale; latent attention scales scores by it"),
+          k.mscale_all_dim);
+}
+
 void describe(RopeConfig& r, FieldVisitor& v) {
   v.value(Field{.name = "theta",
                 .help = "base of the rotation frequencies",
@@ -60,20 +96,43 @@ void describe(RopeConfig& r, FieldVisitor& v) {
                 .low = 0,
                 .low_open = true},
           r.theta);
-  v.section(section("scaling", "RoPE frequency scaling as in Llama 3.1"), [&r](FieldVisitor& s) {
-    RopeScaling& k = r.scaling;
-    s.value(real("factor", 1, "factor by which long wavelengths are stretched; 1: no scaling"),
-            k.factor);
-    s.value(real("low_freq_factor", 0,
-                 "wavelengths above original_max_seq_len / low_freq_factor are stretched by the "
-                 "full factor"),
-            k.low_freq_factor);
-    s.value(real("high_freq_factor", 0,
-                 "wavelengths below original_max_seq_len / high_freq_factor are left unchanged"),
-            k.high_freq_factor);
-    s.value(number("original_max_seq_len", 1, "sequence length of the original pretraining"),
-            k.original_max_seq_len);
-  });
+  v.value(Field{.name = "fraction",
+                .help = "part of each head's columns that turn, its first ones",
+                .kind = FieldKind::real,
+                .low = 0,
+                .high = 1,
+                .low_open = true},
+          r.fraction);
+  v.section(section("scaling", "scaling to sequences longer than those of the pretraining"),
+            [&r](FieldVisitor& s) { describe(r.scaling, s); });
+}
+
+void describe_router(ExpertsConfig& e, FieldVisitor& v) {
+  v.value(
+      option("router", "scores of experts: softmax over all, or a sigmoid of each, as DeepSeek-V3"),
+      e.router);
+  v.value(flag("router_bias", "add a bias to the logits of routers, as gpt-oss"), e.router_bias);
+  v.value(fraction("jitter",
+                   "in training, multiply each input of a router by a random number between 1 - "
+                   "jitter and 1 + jitter, as Switch Transformers"),
+          e.jitter);
+  v.value(flag("normalize", "divide the scores of a token's experts by their sum"), e.normalize);
+  v.value(Field{.name = "scale",
+                .help = "factor of the weights of a token's experts",
+                .kind = FieldKind::real,
+                .low = 0,
+                .low_open = true},
+          e.scale);
+  v.value(number("groups", 1,
+                 "equal groups of consecutive experts, of which a token chooses `top_groups`, as "
+                 "DeepSeek-V3",
+                 64),
+          e.groups);
+  v.value(number("top_groups", 1,
+                 "groups among whose experts a token chooses, those whose two best experts sum up "
+                 "to most",
+                 64),
+          e.top_groups);
 }
 
 // `model`: absent for a kind.
@@ -92,30 +151,15 @@ void describe_experts(ExpertsConfig& e, ModelConfig* model, FieldVisitor& v) {
           e.shared_d_ff);
   v.value(flag("shared_gate", "weigh its result by a sigmoid of each token, as Qwen2-MoE"),
           e.shared_gate);
-  v.value(
-      option("router", "scores of experts: softmax over all, or a sigmoid of each, as DeepSeek-V3"),
-      e.router);
-  v.value(flag("normalize", "divide the scores of a token's experts by their sum"), e.normalize);
-  v.value(Field{.name = "scale",
-                .help = "factor of the weights of a token's experts",
-                .kind = FieldKind::real,
-                .low = 0,
-                .low_open = true},
-          e.scale);
-  v.value(number("groups", 1,
-                 "equal groups of consecutive experts, of which a token chooses `top_groups`, as "
-                 "DeepSeek-V3",
-                 64),
-          e.groups);
-  v.value(number("top_groups", 1,
-                 "groups among whose experts a token chooses, those whose two best experts sum up "
-                 "to most",
-                 64),
-          e.top_groups);
+  describe_router(e, v);
   v.value(real("capacity_factor", 0,
                "tokens of a sequence that an expert takes in training, as a multiple of an even "
                "load; the later ones are dropped; 0: none is dropped"),
           e.capacity_factor);
+  v.value(number("capacity", 0,
+                 "tokens of a sequence that an expert takes, in training and after, as Switch "
+                 "Transformers; 0: any number"),
+          e.capacity);
   if (!model) return;
   v.value(number("first_dense", 0, "layers at the start of a stack that have no experts", 10000),
           model->expert_layers.first_dense);
@@ -160,6 +204,9 @@ void describe_attention(AttentionConfig& c, FieldVisitor& v) {
   v.value(real("softcap", 0,
                "c: a score x becomes c tanh(x / c), before biases and masks, as Gemma 2; 0: none"),
           c.softcap);
+  v.value(
+      flag("sinks", "each head learns one more score, of a key whose value is zero, as gpt-oss"),
+      c.sinks);
   v.value(with_word(number("query_scalar", 1,
                            "`scale_attention` divides scores by its square root; auto: `d_head`"),
                     "auto"),
@@ -209,7 +256,10 @@ void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {
   v.value(derived(number("d_ff", 1, "hidden dimension of the feed-forward network", 1 << 24),
                   "`4 d_model`; gated activations: `8/3 d_model` rounded up to a multiple of 64"),
           l.d_ff);
-  v.value(option("activation", "activation function of the feed-forward network"), l.activation);
+  v.value(option("activation",
+                 "activation function of the feed-forward network; geglu: with GELU's tanh, "
+                 "geglu_exact: without"),
+          l.activation);
   v.value(with_word(option("ffn_bias", "add biases to the feed-forward network; auto: as `bias`"),
                     "auto"),
           l.ffn_bias);
@@ -220,6 +270,10 @@ void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {
                  "pre: before each sublayer; post: after the residual addition; inner: after each "
                  "sublayer, before the addition, as OLMo 2; both: pre and inner, as Gemma 2"),
           l.norm_position);
+  v.value(flag("attention_norm",
+               "norm_position pre: normalize before attention, which ModernBERT's first layer does "
+               "not"),
+          l.attention_norm);
   v.value(Field{.name = "norm_eps",
                 .help = "epsilon added to the variance",
                 .kind = FieldKind::real,

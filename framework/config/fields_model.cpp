@@ -37,14 +37,57 @@ void describe_shape(ModelConfig& m, FieldVisitor& v) {
           m.max_seq_len);
 }
 
+// A list of factors of frequencies.
+void describe_factors(std::vector<double>& factors, const Field& f, FieldVisitor& v) {
+  v.special(f, {.type = "a list of numbers > 0",
+                .read =
+                    [&factors, f](FieldReader& reader, const YamlNode& node) {
+                      if (node.kind != YamlNode::Kind::sequence)
+                        return reader.error(f, node,
+                                            "found " + describe(node) +
+                                                "; expected a list of numbers, such as [1, 1.5]");
+                      factors.assign(node.items.size(), 0);
+                      for (std::size_t i = 0; i < factors.size(); ++i)
+                        reader.read_value(f, node.items[i], factors[i]);
+                    },
+                .flow =
+                    [&factors] {
+                      std::string all;
+                      for (const double x : factors)
+                        all += (all.empty() ? "" : ", ") + number_text(x);
+                      return "[" + all + "]";
+                    },
+                .item = f,
+                .single = false,
+                .most = kAnyNumber});
+}
+
 void describe_positions(ModelConfig& m, FieldVisitor& v) {
-  v.value(number("position_offset", 0,
-                 "row of the learned position table used by the first position; BART: 2", 1 << 20),
-          m.position_offset);
+  v.value(
+      number("position_offset", 0,
+             "learned, sinusoidal: row of the position table used by the first position; BART: 2",
+             1 << 20),
+      m.position_offset);
   v.value(option("sinusoid",
                  "order within a sinusoidal encoding: sines and cosines alternate, or all sines "
-                 "precede all cosines"),
+                 "precede all cosines; tensor2tensor: the latter, with frequencies that end at "
+                 "1/10000, as M2M100"),
           m.sinusoid);
+  v.section(
+      section("longrope",
+              "divisors of frequencies, one for each pair of columns that turn, "
+              "for `rope.scaling.type: longrope`"),
+      [&m](FieldVisitor& r) {
+        const auto factors = [&r](std::vector<double>& x, const char* name, const char* help) {
+          describe_factors(
+              x, {.name = name, .help = help, .kind = FieldKind::real, .low = 0, .low_open = true},
+              r);
+        };
+        factors(m.longrope.short_factor, "short_factor",
+                "in sequences of up to `rope.scaling.original_max_seq_len` positions; a "
+                "generation counts all that it may come to");
+        factors(m.longrope.long_factor, "long_factor", "in longer sequences");
+      });
   v.section(
       section("relative",
               "relative attention bias of each head as in T5, for `position: relative`"),

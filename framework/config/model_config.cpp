@@ -60,9 +60,11 @@ bool ModelConfig::uniform() const {
 }
 
 bool ModelConfig::drops() const {
-  return dropout != DropoutConfig{} || std::ranges::any_of(layer_kinds, [](const LayerKind& k) {
-           return k.layer.dropout != DropoutConfig{};
-         });
+  const auto some = [](const LayerConfig& l) {
+    return l.dropout != DropoutConfig{} || (l.experts.count > 0 && l.experts.jitter > 0);
+  };
+  return some(*this) ||
+         std::ranges::any_of(layer_kinds, [&](const LayerKind& k) { return some(k.layer); });
 }
 
 void ModelConfig::set_dropout(const DropoutConfig& everywhere) {

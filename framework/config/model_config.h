@@ -11,15 +11,31 @@
 
 namespace tfm::config {
 
-struct RopeScaling {  // Llama 3's frequency scaling; factor 1: off
+struct RopeScaling {
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
   std::int64_t original_max_seq_len = 8192;
+  RopeScalingType type = RopeScalingType::llama3;
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;
+  double attention_factor = 0, mscale = 0, mscale_all_dim = 0;  // 0: derived
+  bool on() const { return factor != 1 || type == RopeScalingType::longrope; }
   bool operator==(const RopeScaling&) const = default;
 };
 struct RopeConfig {
   double theta = 10000.0;
   RopeScaling scaling;
+  double fraction = 1;  // of a head's columns, its first ones, that turn
+  // How many of these columns turn; the product is rounded down.
+  std::int64_t columns(std::int64_t all) const {
+    return static_cast<std::int64_t>(static_cast<double>(all) * fraction);
+  }
   bool operator==(const RopeConfig&) const = default;
+};
+// What the frequencies of RoPE scaling of type longrope are divided by, of all layers that have it:
+// in sequences of up to original_max_seq_len positions, and in longer ones.
+struct LongRopeConfig {
+  std::vector<double> short_factor, long_factor;
+  bool operator==(const LongRopeConfig&) const = default;
 };
 struct RelativeConfig {  // T5's relative position bias
   std::int64_t buckets = 32, max_distance = 128;
@@ -36,6 +52,7 @@ struct AttentionConfig {
   // all.
   std::int64_t window = 0;
   double softcap = 0;             // of scores, before a bias; 0: none
+  bool sinks = false;             // each head has one more score, of a key whose value is zero
   std::int64_t query_scalar = 0;  // scores are divided by its square root; 0: d_head
   // Type latent makes n_heads heads of d_head columns from rows of kv_rank columns.
   std::int64_t q_rank = 0;  // of rows from which queries are made; 0: the layer's input
@@ -62,6 +79,7 @@ struct LayerConfig {
   ExpertsConfig experts;
   Norm norm = Norm::layernorm;
   NormPosition norm_position = NormPosition::pre;
+  bool attention_norm = true;  // false: attention reads the layer's input itself
   double norm_eps = 1e-5;
   bool norm_plus_one = false;  // norms multiply by 1 + weight
   bool bias = true;
@@ -75,7 +93,9 @@ struct LayerConfig {
   std::int64_t query_scalar() const {
     return attention.query_scalar > 0 ? attention.query_scalar : d_head;
   }
-  bool gated() const { return activation == Activation::swiglu || activation == Activation::geglu; }
+  bool gated() const {
+    return activation >= Activation::swiglu;  // and those behind it
+  }
   bool operator==(const LayerConfig&) const = default;
 };
 // What a model predicts.
@@ -115,6 +135,7 @@ struct ModelConfig : LayerConfig {
   std::int64_t position_offset = 0;  // learned: row of the first position
   Sinusoid sinusoid = Sinusoid::interleaved;
   RelativeConfig relative;  // of all layers with position relative: a stack has one table
+  LongRopeConfig longrope;
   TieEmbeddings tie_embeddings = TieEmbeddings::yes;
   ScaleEmbeddings scale_embeddings = ScaleEmbeddings::no;
   bool embedding_norm = false;
@@ -155,7 +176,7 @@ struct ModelConfig : LayerConfig {
   std::vector<std::pair<std::string, const LayerConfig*>> kinds_in_use() const;
   std::int64_t layers_with_experts() const;
   bool uniform() const;  // all layers have the model's own keys
-  bool drops() const;    // some dropout is on
+  bool drops() const;    // some dropout or jitter is on
   void set_dropout(const DropoutConfig& everywhere);
   // Calls f(layer) for the model's own keys of a layer and for each kind.
   template <class F>

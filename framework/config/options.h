@@ -13,12 +13,22 @@ namespace tfm::config {
 
 enum class Family : std::uint8_t { unset, encoder, decoder, encoder_decoder };
 enum class Position : std::uint8_t { learned, sinusoidal, rope, alibi, relative, none };
-enum class Sinusoid : std::uint8_t { interleaved, halves };
+enum class Sinusoid : std::uint8_t { interleaved, halves, tensor2tensor };
 enum class Norm : std::uint8_t { layernorm, rmsnorm };
 enum class NormPosition : std::uint8_t { pre, post, inner, both };
 // Norms of queries and keys: of each head, or over the whole width.
 enum class QkNorm : std::uint8_t { none, heads, whole };
-enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, swiglu, geglu };
+enum class Activation : std::uint8_t {
+  relu,
+  gelu,
+  gelu_tanh,
+  silu,
+  swiglu,
+  geglu,
+  geglu_exact,
+  clamped_swiglu
+};
+enum class RopeScalingType : std::uint8_t { llama3, linear, ntk, yarn, longrope };
 // yes and no: for models with one stack; the others: for an encoder_decoder.
 enum class TieEmbeddings : std::uint8_t { yes, no, all, inputs, decoder, none };
 // Whether token embeddings are multiplied by sqrt(d_model), or by it rounded to the precision.
@@ -47,7 +57,7 @@ enum class AdjustLr : std::uint8_t { original, match_rms_adamw };
 enum class ScheduleType : std::uint8_t { constant, linear, cosine, noam, inverse_sqrt, wsd };
 enum class SmoothingDenominator : std::uint8_t { vocabulary, others };
 enum class Metric : std::uint8_t { loss, perplexity, accuracy, bleu, chrf };
-enum class Documents : std::uint8_t { joined, separate };
+enum class Documents : std::uint8_t { joined, separate, packed };
 enum class AddBegin : std::uint8_t { automatic, on, off };
 
 template <std::size_t N>
@@ -59,7 +69,7 @@ constexpr Words<4> words(Family) { return {"", "encoder", "decoder", "encoder_de
 constexpr Words<6> words(Position) {
   return {"learned", "sinusoidal", "rope", "alibi", "relative", "none"};
 }
-constexpr Words<2> words(Sinusoid) { return {"interleaved", "halves"}; }
+constexpr Words<3> words(Sinusoid) { return {"interleaved", "halves", "tensor2tensor"}; }
 constexpr Words<2> words(Norm) { return {"layernorm", "rmsnorm"}; }
 constexpr Words<4> words(Pool) { return {"auto", "first", "mean", "last"}; }
 constexpr Words<2> words(Router) { return {"softmax", "sigmoid"}; }
@@ -67,8 +77,11 @@ constexpr Words<4> words(Balance) { return {"loss", "bias", "both", "none"}; }
 constexpr Words<2> words(BalanceOver) { return {"sequence", "batch"}; }
 constexpr Words<4> words(NormPosition) { return {"pre", "post", "inner", "both"}; }
 constexpr Words<3> words(QkNorm) { return {"false", "true", "whole"}; }
-constexpr Words<6> words(Activation) {
-  return {"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"};
+constexpr Words<8> words(Activation) {
+  return {"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_exact", "clamped_swiglu"};
+}
+constexpr Words<5> words(RopeScalingType) {
+  return {"llama3", "linear", "ntk", "yarn", "longrope"};
 }
 constexpr Words<6> words(TieEmbeddings) {
   return {"true", "false", "all", "inputs", "decoder", "none"};
@@ -91,7 +104,7 @@ constexpr Words<6> words(ScheduleType) {
 }
 constexpr Words<2> words(SmoothingDenominator) { return {"vocabulary", "others"}; }
 constexpr Words<5> words(Metric) { return {"loss", "perplexity", "accuracy", "bleu", "chrf"}; }
-constexpr Words<2> words(Documents) { return {"joined", "separate"}; }
+constexpr Words<3> words(Documents) { return {"joined", "separate", "packed"}; }
 constexpr Words<3> words(AddBegin) { return {"auto", "true", "false"}; }
 
 // The word of a value; "" for the value of a key that is not set.

@@ -91,10 +91,12 @@ void check_context(const Config& c, int ranks, const Refuse& refuse) {
                     rule = "parallel.context " + text(context) + " cuts every sequence in " +
                            text(2 * context) + " chunks, ";
   for (const auto& [path, layer] : c.model.kinds_in_use())
-    if (layer->experts.capacity_factor > 0)
-      refuse({"parallel.context", path + "experts.capacity_factor"},
-             "capacity_factor counts the tokens of whole sequences, which parallel.context " +
-                 text(context) + " cuts; expected parallel.context 1, or capacity_factor 0");
+    for (const auto& [key, value] : {std::pair{"capacity_factor", layer->experts.capacity_factor},
+                                     {"capacity", static_cast<double>(layer->experts.capacity)}})
+      if (value > 0)
+        refuse({"parallel.context", path + "experts." + key},
+               std::string(key) + " counts the tokens of whole sequences, which parallel.context " +
+                   text(context) + " cuts; expected parallel.context 1, or " + key + " 0");
   if (!cuts(context))
     refuse({"parallel.context", "train.seq_len"},
            rule + "but train.seq_len " + text(length) + " is not a multiple of that" + values);

@@ -53,8 +53,11 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
        "model.type_vocab_size 0 (none) or 2");
   only(s.documents == Documents::separate, type.documents, section + ".documents",
        types_where([](const auto& t) { return t.documents; }));
-  only(s.document_end >= 0, s.documents == Documents::separate, section + ".document_end",
-       "documents separate");
+  const auto packs = [](const auto& t) { return t.documents && t.mask_probability == 0; };
+  only(s.documents == Documents::packed, packs(type) && !s.weighted, section + ".documents",
+       types_where(packs) + " and without weights of paths");
+  only(s.document_end >= 0, s.documents != Documents::joined, section + ".document_end",
+       "documents separate or packed");
   if (s.document_end >= m.vocab_size)
     report({section + ".document_end", "model.vocab_size"},
            "document_end " + std::to_string(s.document_end) + " is outside model.vocab_size " +

@@ -21,20 +21,69 @@ void check_heads(const LayerConfig& l, const std::string& path, const ModelConfi
                std::to_string(l.n_kv_heads) + "; legal values of n_kv_heads are " +
                listed(divisors(l.n_heads), l.n_kv_heads),
            "");
-  if (l.position == Position::rope && l.attention.type != "latent" && l.d_head % 2 != 0)
-    report({path + "d_head", path + "position", path + "n_heads"},
-           "d_head " + std::to_string(l.d_head) +
-               " is odd, but position rope rotates pairs of elements; expected an even d_head",
-           "");
+}
+
+// The two limits of a ramp.
+void check_order(const std::string& path, const char* low, double low_value, const char* high,
+                 double high_value, const Report& report) {
+  if (low_value > 0 && low_value < high_value) return;
+  report({path + low, path + high, path + "factor"},
+         std::string(low) + " " + number_text(low_value) + " and " + high + " " +
+             number_text(high_value) + " are out of order; expected 0 < " + low + " < " + high,
+         "");
+}
+
+void check_scaling(const LayerConfig& l, const std::string& path, const ModelConfig& m,
+                   std::int64_t columns, const Report& report) {
+  using enum RopeScalingType;
   const RopeScaling& s = l.rope.scaling;
-  if (l.position == Position::rope && s.factor != 1 &&
-      !(s.low_freq_factor > 0 && s.low_freq_factor < s.high_freq_factor))
-    report({path + "rope.scaling.low_freq_factor", path + "rope.scaling.high_freq_factor",
-            path + "rope.scaling.factor"},
-           "low_freq_factor " + number_text(s.low_freq_factor) + " and high_freq_factor " +
-               number_text(s.high_freq_factor) +
-               " are out of order; expected 0 < low_freq_factor < high_freq_factor",
+  const std::string key = path + "rope.scaling.";
+  for (const auto& [given, name, fits, types] :
+       {std::tuple{s.mscale > 0, "mscale", s.type == yarn, "yarn"},
+        {s.mscale_all_dim > 0, "mscale_all_dim", s.type == yarn, "yarn"},
+        {s.attention_factor > 0, "attention_factor", s.type == yarn || s.type == longrope,
+         "yarn or longrope"}})
+    only_with(report)(given, fits, key + name, std::string("rope.scaling.type ") + types, "");
+  if (!s.on()) return;
+  if (s.type == llama3)
+    check_order(key, "low_freq_factor", s.low_freq_factor, "high_freq_factor", s.high_freq_factor,
+                report);
+  if (s.type == yarn) check_order(key, "beta_slow", s.beta_slow, "beta_fast", s.beta_fast, report);
+  if (s.type == ntk && columns <= 2)
+    report({key + "type", path + "rope.fraction", path + "d_head"},
+           "type ntk needs more than 2 columns that turn; a head has " + std::to_string(columns),
            "");
+  if (s.type != longrope) return;
+  for (const auto& [name, factors] : {std::pair{"short_factor", &m.longrope.short_factor},
+                                      {"long_factor", &m.longrope.long_factor}})
+    if (std::ssize(*factors) != columns / 2)
+      report({std::string("model.longrope.") + name, key + "type"},
+             std::string(name) + " has " + counted(std::ssize(*factors), "number") +
+                 ", but heads have " + counted(columns / 2, "pair") +
+                 " of columns that turn; expected one for each",
+             "");
+}
+
+void check_rope(const LayerConfig& l, const std::string& path, const ModelConfig& m,
+                const Report& report) {
+  if (l.position != Position::rope) return;
+  if (l.attention.type == "latent") {
+    only_with(report)(l.rope.fraction != 1, false, path + "rope.fraction", "attention.type softmax",
+                      "1");
+    return check_scaling(l, path, m, l.attention.rope_size, report);
+  }
+  const std::int64_t columns = l.rope.columns(l.d_head);
+  if (columns % 2 != 0 || columns == 0)
+    report({path + (l.rope.fraction == 1 ? "d_head" : "rope.fraction"), path + "position",
+            path + "n_heads"},
+           l.rope.fraction == 1
+               ? "d_head " + std::to_string(l.d_head) +
+                     " is odd, but position rope rotates pairs of elements; expected an even d_head"
+               : std::to_string(columns) + " of the " + counted(l.d_head, "column") +
+                     " of a head turn (fraction " + number_text(l.rope.fraction) +
+                     "), but position rope rotates pairs; expected an even number of at least 2",
+           "");
+  check_scaling(l, path, m, columns, report);
 }
 
 void check_attention(const LayerConfig& l, const std::string& path, const Report& report) {
@@ -45,6 +94,8 @@ void check_attention(const LayerConfig& l, const std::string& path, const Report
     only_with(report)(given, a.type == "softmax" || a.type == "latent", path + "attention." + key,
                       "attention.type softmax or latent",
                       given && key == std::string("query_scalar") ? "auto" : "0");
+  only_with(report)(a.sinks, a.type == "softmax", path + "attention.sinks",
+                    "attention.type softmax", "false");
   only_with(report)(a.query_scalar > 0, l.scale_attention, path + "attention.query_scalar",
                     "scale_attention true", "auto");
 }
@@ -90,6 +141,8 @@ void check_norms(const LayerConfig& l, const std::string& path, const Report& re
            "qk_norm whole is an RMSNorm, but norm is " + word(l.norm) +
                "; expected norm rmsnorm, or qk_norm true",
            "");
+  only_with(report)(!l.attention_norm, l.norm_position == NormPosition::pre,
+                    path + "attention_norm", "norm_position pre", "true");
   if (l.qk_norm == QkNorm::whole && l.norm_plus_one)
     report({path + "norm_plus_one", path + "qk_norm"},
            "norms of qk_norm whole multiply by their weight itself; expected norm_plus_one false, "
@@ -107,9 +160,18 @@ void check_experts(const LayerConfig& l, const std::string& path, const Report& 
           "capacity_factor limits what experts take, of which there are none (count 0); expected "
           "capacity_factor 0, or count >= 1",
           "");
-    only_with(report)(e.groups > 1, false, key + "groups", "count >= 1", "1");
+    for (const auto& [given, name, instead] : {std::tuple{e.groups > 1, "groups", "1"},
+                                               {e.router_bias, "router_bias", "false"},
+                                               {e.jitter > 0, "jitter", "0"},
+                                               {e.capacity > 0, "capacity", "0"}})
+      only_with(report)(given, false, key + name, "count >= 1", instead);
     return;
   }
+  if (e.capacity > 0 && e.capacity_factor > 0)
+    report(
+        {key + "capacity", key + "capacity_factor"},
+        "capacity and capacity_factor both limit what experts take; expected one of them to be 0",
+        "");
   if (e.top_k > e.count)
     report({key + "top_k", key + "count"},
            "top_k " + std::to_string(e.top_k) + " exceeds the " + counted(e.count, "expert") +
@@ -144,6 +206,7 @@ void check_experts(const LayerConfig& l, const std::string& path, const Report& 
 void check_layer(const LayerConfig& l, const std::string& path, const ModelConfig& m,
                  const Report& report) {
   check_heads(l, path, m, report);
+  check_rope(l, path, m, report);
   check_attention(l, path, report);
   check_latent(l, path, report);
   check_norms(l, path, report);

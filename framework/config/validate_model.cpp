@@ -195,9 +195,9 @@ void check_family(const ModelConfig& m, const Report& report) {
   only(m.decoder_start >= 0, m.translates(), "model.decoder_start", "family encoder_decoder");
   only(m.head_transform, encoder, "model.head_transform", "family encoder");
   only(m.next_sentence(), encoder, "model.next_sentence", "family encoder");
-  only(m.position_offset > 0, m.position == Position::learned, "model.position_offset",
-       "position learned");
-  only(m.sinusoid == Sinusoid::halves, m.position == Position::sinusoidal, "model.sinusoid",
+  only(m.position_offset > 0, m.position == Position::learned || m.position == Position::sinusoidal,
+       "model.position_offset", "position learned or sinusoidal");
+  only(m.sinusoid != Sinusoid::interleaved, m.position == Position::sinusoidal, "model.sinusoid",
        "position sinusoidal");
 }
 

@@ -1,12 +1,11 @@
 #include "data/chats.h"
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 #include <span>
 
 #include "core/error.h"
 #include "core/strings.h"
+#include "data/best_fit.h"
 #include "data/chat_rows.h"
 #include "data/special_ids.h"
 #include "io/glob.h"
@@ -43,7 +42,9 @@ Chats::Chats(const config::Config& config, const config::SourceConfig& source,
                     " with their first answer, " + std::to_string(unanswered_) + " have none, " +
                     std::to_string(beyond_) + " exceed the limits of templates" +
                     (beyond_ > 0 ? ": " + first_beyond_ : ""));
-  pack();
+  std::vector<std::int64_t> sizes;
+  for (const Place& chat : chats_) sizes.push_back(chat.end - chat.begin - 1);
+  packed_ = best_fit(sizes, length_);
   sampler_.emplace(sequences(), endless && source.shuffle, config.train.seed);
 }
 
@@ -72,29 +73,6 @@ void Chats::add(const tokenizer::EncodedChat& chat) {
   ids_.insert(ids_.end(), chat.ids.begin(), chat.ids.begin() + static_cast<std::ptrdiff_t>(end));
   mask_.insert(mask_.end(), chat.mask.begin(),
                chat.mask.begin() + static_cast<std::ptrdiff_t>(end));
-}
-
-void Chats::pack() {
-  const auto size = [&](std::size_t chat) { return chats_[chat].end - chats_[chat].begin - 1; };
-  std::vector<std::size_t> order(chats_.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return size(a) > size(b); });
-  std::multimap<std::int64_t, std::size_t> room;  // of the sequences so far
-  for (const std::size_t chat : order) {
-    const auto best = room.lower_bound(size(chat));
-    std::size_t sequence = packed_.size();
-    std::int64_t left = length_ - size(chat);
-    if (best != room.end()) {
-      sequence = best->second;
-      left = best->first - size(chat);
-      room.erase(best);
-    } else {
-      packed_.emplace_back();
-    }
-    packed_[sequence].push_back(chat);
-    room.emplace(left, sequence);
-  }
-  std::ranges::sort(packed_, {}, [](const auto& chats) { return std::ranges::min(chats); });
 }
 
 Dataset::GlobalBatch Chats::batch(std::int64_t index) const {

@@ -3,11 +3,10 @@
 //
 // A conversation of n ids takes n - 1 places of a sequence: inputs are all ids but the last, labels
 // the ids after them where the assistant wrote those, and -1 elsewhere. Sequences of train.seq_len
-// hold several conversations, each put where the least room remains that is enough, the longest
-// first (best fit decreasing), and come in the order of the first rows in them; attention stays
-// within a conversation, and positions count over the whole sequence. A conversation that does not
-// fit ends with the last turn of the assistant that does; one whose first such turn does not fit is
-// left out, as is one without such a turn.
+// hold several conversations, packed by best fit; attention stays within a conversation, and
+// positions count over the whole sequence. A conversation that does not fit ends with the last turn
+// of the assistant that does; one whose first such turn does not fit is left out, as is one without
+// such a turn.
 #include <cstdint>
 #include <vector>
 
@@ -43,7 +42,6 @@ class Chats final : public Dataset {
     std::int64_t begin, end;  // in ids_
   };
   void add(const tokenizer::EncodedChat& chat);
-  void pack();
 
   std::int64_t length_, global_batch_, cut_ = 0, too_long_ = 0, unanswered_ = 0, beyond_ = 0;
   std::string first_beyond_;

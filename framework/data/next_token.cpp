@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/strings.h"
+#include "data/packed_text.h"
 #include "data/source_files.h"
 #include "data/special_ids.h"
 
@@ -67,9 +69,31 @@ class NextTokenObjective final : public Objective {
           "data.add_begin is true, but data.tokenizer " + config.data.tokenizer_or_bytes());
   }
   std::unique_ptr<Dataset> open(Opening& o) const override {
+    if (o.source.documents == config::Documents::packed) return open_packed(o);
     const Samples s = open_samples(o, o.config.train.seq_len);
     return std::make_unique<NextToken>(s.source, s.sampler, o.config.train.global_batch_size,
                                        o.endless, s.documents);
+  }
+
+ private:
+  static std::unique_ptr<Dataset> open_packed(Opening& o) {
+    const config::TrainConfig& train = o.config.train;
+    const auto [source, ends] = open_documents(o, 1);
+    auto packed =
+        std::make_unique<PackedText>(source, ends,
+                                     PackedText::Options{train.seq_len, train.global_batch_size,
+                                                         o.endless, o.source.shuffle, train.seed});
+    o.note(counted(packed->documents(), "document") + " in " +
+           counted(packed->sequences(), "sequence") + ", filled to " +
+           printed("%.1f", 100 * packed->filled()) + " %" +
+           (packed->cut() > 0
+                ? "; " + counted(packed->cut(), "document") +
+                      " exceeded train.seq_len = " + std::to_string(train.seq_len) + " tokens"
+                : ""));
+    if (o.endless && packed->sequences() < train.global_batch_size)
+      o.note(counted(packed->sequences(), "sequence") + " for a train.global_batch_size of " +
+             std::to_string(train.global_batch_size) + ": batches repeat sequences");
+    return packed;
   }
 };
 

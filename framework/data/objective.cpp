@@ -26,7 +26,7 @@ void Objective::check_file(const std::string& path, const config::SourceConfig&)
 
 std::vector<nn::BatchShape> Objective::shapes(const config::Config& c) const {
   const auto separate = [](const config::SourceConfig& s) {
-    return s.documents == config::Documents::separate;
+    return s.documents != config::Documents::joined;
   };
   const bool documents =
       separate(c.data.train) || (c.data.validation && separate(*c.data.validation));

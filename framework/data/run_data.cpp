@@ -53,11 +53,12 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
                                      "; expected at least " + std::to_string(ids));
   const auto end = document_ends(config, c, tokenizer).id;
   if (end && *end >= vocabulary && ids_end_documents(c))
-    throw Error(ExitCode::usage,
-                "documents is separate, but the end-of-document id " + std::to_string(*end) +
-                    " of data.tokenizer " + config.data.tokenizer_or_bytes() +
-                    " is outside model.vocab_size " + std::to_string(vocabulary) +
-                    "; expected at least " + std::to_string(*end + 1) + ", or documents joined");
+    throw Error(ExitCode::usage, "documents is " + word(c.documents) +
+                                     ", but the end-of-document id " + std::to_string(*end) +
+                                     " of data.tokenizer " + config.data.tokenizer_or_bytes() +
+                                     " is outside model.vocab_size " + std::to_string(vocabulary) +
+                                     "; expected at least " + std::to_string(*end + 1) +
+                                     ", or documents joined");
   objective_of(c).check_tokenizer(config, c, tokenizer);
 }
 

@@ -168,12 +168,24 @@ void Source::read(const SampleIndex& place, std::int64_t sample, std::span<std::
   const std::size_t i = static_cast<std::size_t>(after - place.first.begin()) - 1;
   const TokenStream& stream = *place.group.streams[i];
   const std::int64_t begin = (sample - place.first[i]) * seq_len_;
-  stream.read(begin, out);
+  read(stream, begin, out);
   if (starts) {
     starts->clear();
     stream.document_starts(begin, begin + std::ssize(out), *starts);
     for (std::int64_t& start : *starts) start -= begin;
   }
+}
+
+std::vector<const TokenStream*> Source::streams() const {
+  std::vector<const TokenStream*> all;
+  for (const SampleIndex& place : places_)
+    for (const auto& stream : place.group.streams) all.push_back(stream.get());
+  return all;
+}
+
+void Source::read(const TokenStream& stream, std::int64_t begin,
+                  std::span<std::int32_t> out) const {
+  stream.read(begin, out);
   const auto largest = std::max_element(out.begin(), out.end());
   if (*largest >= vocab_size_)
     throw Error(ExitCode::input,

@@ -72,6 +72,10 @@ class Source {
   void read(std::int64_t sample, std::span<std::int32_t> out,
             std::vector<std::int64_t>* starts = nullptr) const;
 
+  // The files, in order, and so many ids of one of them from `begin` on, with the same errors.
+  std::vector<const TokenStream*> streams() const;
+  void read(const TokenStream& stream, std::int64_t begin, std::span<std::int32_t> out) const;
+
   // The name of the first file of which nothing is known to end a document: neither the file
   // itself nor id `end` among its first ids; empty if there is none.
   std::string without_documents(std::optional<std::int32_t> end) const;

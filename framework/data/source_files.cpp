@@ -44,15 +44,15 @@ bool all_know_documents(const config::SourceConfig& c) {
 
 DocumentEnds document_ends(const config::Config& config, const config::SourceConfig& c,
                            const tokenizer::Tokenizer& tokenizer) {
-  if (c.documents != config::Documents::separate) return {};
+  if (c.documents == config::Documents::joined) return {};
   if (c.document_end >= 0) return {true, static_cast<std::int32_t>(c.document_end)};
   // Without a name, the special ids are not those of the files.
   if (config.data.tokenizer.empty() && all_know_documents(c)) return {true, std::nullopt};
   const auto end = tokenizer.document_end();
   if (!end && !all_know_documents(c))
     throw Error(ExitCode::usage,
-                "documents is separate, but data.tokenizer " + config.data.tokenizer_or_bytes() +
-                    " has no end-of-document token; expected " +
+                "documents is " + word(c.documents) + ", but data.tokenizer " +
+                    config.data.tokenizer_or_bytes() + " has no end-of-document token; expected " +
                     "a vocabulary with <|endoftext|>, <|end_of_text|>, </s>, [SEP] or <eos>, "
                     "document_end, or documents joined");
   return {true, end};
@@ -71,8 +71,8 @@ SourceSpec source_spec(const config::SourceConfig& c, std::optional<std::int32_t
 
 std::string special_use(const config::SourceConfig& c) {
   if (std::string use = objective_of(c).special_use(c); !use.empty()) return use;
-  if (c.documents == config::Documents::separate && c.document_end < 0 && !all_know_documents(c))
-    return "documents: separate needs the id that ends a document";
+  if (c.documents != config::Documents::joined && c.document_end < 0 && !all_know_documents(c))
+    return "documents: " + word(c.documents) + " needs the id that ends a document";
   return "";
 }
 
@@ -101,9 +101,8 @@ void check_special_ids(const config::Config& config, const config::SourceConfig&
 bool uses_tokenizer(const config::SourceConfig& c) {
   return !holds_tokens(c) || !special_use(c).empty();
 }
-Samples open_samples(Opening& o, std::int64_t sample_length) {
+OpenedSource open_documents(Opening& o, std::int64_t sample_length) {
   const config::SourceConfig& c = o.source;
-  const std::int64_t batch = o.config.train.global_batch_size;
   check_special_ids(o.config, c, o.tokenizer);
   const DocumentEnds ends = document_ends(o.config, c, o.tokenizer);
   SourceSpec spec = source_spec(c, ends.id);
@@ -111,15 +110,22 @@ Samples open_samples(Opening& o, std::int64_t sample_length) {
     spec.document_begin = document_begin(o.config.data.add_begin, o.tokenizer, "data.tokenizer");
   Source& source = *o.sources.emplace_back(open_source(spec, o.tokenizer, sample_length));
   source.check_ids(o.config.model.vocab_size);
-  if (const std::string text = source.left_out(); !text.empty()) o.note(text);
   if (const std::string file =
           ends.separate && holds_tokens(c) ? source.without_documents(ends.id) : "";
       !file.empty())
-    o.note("documents is separate, but nothing ends a document in " + file +
+    o.note("documents is " + word(c.documents) + ", but nothing ends a document in " + file +
                (ends.id ? ": no id " + std::to_string(*ends.id) + " is among its first ids" : "") +
                "; attention and labels cross its documents",
            true);
   o.tokens = source.tokens();
+  return {source, ends};
+}
+
+Samples open_samples(Opening& o, std::int64_t sample_length) {
+  const config::SourceConfig& c = o.source;
+  const std::int64_t batch = o.config.train.global_batch_size;
+  const auto [source, ends] = open_documents(o, sample_length);
+  if (const std::string text = source.left_out(); !text.empty()) o.note(text);
   if (o.endless && source.samples() < batch)
     o.note(counted(source.samples(), "sample") + " of " + std::to_string(source.seq_len()) +
            " tokens for a train.global_batch_size of " + std::to_string(batch) +

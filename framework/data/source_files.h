@@ -26,12 +26,18 @@ bool uses_tokenizer(const config::SourceConfig& source);
 
 SourceSpec source_spec(const config::SourceConfig& source,
                        std::optional<std::int32_t> document_end);
-// Opens the samples of a source, with notes about what they leave out.
+// A source without its samples, with its notes; nothing is left out.
+struct OpenedSource {
+  Source& source;
+  DocumentEnds documents;
+};
+OpenedSource open_documents(Opening& opening, std::int64_t sample_length);
 struct Samples {
   Source& source;
   Sampler sampler;
   DocumentEnds documents;
 };
+// Opens the samples of a source, with notes about what they leave out, too.
 Samples open_samples(Opening& opening, std::int64_t sample_length);
 
 }  // namespace tfm::data

@@ -8,23 +8,45 @@
 namespace tfm::huggingface {
 
 Architecture gpt2(), llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
-    deepseek_v3(), olmo2(), gemma2(), gemma3_text(), bert(), roberta(), t5(), bart(), marian();
+    deepseek_v3(), gpt_oss(), olmo2(), gemma2(), gemma3_text(), phi3(), bert(), roberta(),
+    modernbert(), t5(), switch_transformers(), bart(), marian(), m2m_100();
 
 namespace {
 
 // Where several compute the same, an export without a chosen architecture writes the first.
 const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> all{
-      gpt2(),  llama(),     mistral(),     mixtral(), qwen2(),  qwen2_moe(),
-      qwen3(), qwen3_moe(), deepseek_v3(), olmo2(),   gemma2(), gemma3_text(),
-      bert(),  roberta(),   t5(),          bart(),    marian()};
+  static const std::vector<Architecture> all{gpt2(),
+                                             llama(),
+                                             mistral(),
+                                             mixtral(),
+                                             qwen2(),
+                                             qwen2_moe(),
+                                             qwen3(),
+                                             qwen3_moe(),
+                                             deepseek_v3(),
+                                             gpt_oss(),
+                                             olmo2(),
+                                             gemma2(),
+                                             gemma3_text(),
+                                             phi3(),
+                                             bert(),
+                                             roberta(),
+                                             modernbert(),
+                                             t5(),
+                                             switch_transformers(),
+                                             bart(),
+                                             marian(),
+                                             m2m_100()};
   return all;
 }
 
 // Whether layers are alike but for their windows, and what goes with them.
 bool alike_but_windows(const Architecture& a, config::ModelConfig m) {
-  m.for_each_kind([&, rope = m.rope](config::LayerConfig& l) {
+  if (!a.first_norm) m.attention_norm = true;
+  m.for_each_kind([&, rope = m.rope, experts = m.experts](config::LayerConfig& l) {
     l.attention.window = 0;
+    if (a.some_experts) l.experts = experts;
+    if (!a.first_norm) l.attention_norm = true;
     if (a.local_rope) l.rope = rope;
   });
   return m.uniform();
@@ -42,6 +64,52 @@ const char* unmet_windows(const Architecture& a, const config::ModelConfig& m) {
   windows.erase(0);
   return windows.size() == 1 ? nullptr : "one attention.window besides 0";
 }
+
+struct FeatureUse {
+  Feature feature;
+  bool (*used)(const config::ModelConfig& m);
+  const char* without;
+};
+using M = const config::ModelConfig&;
+constexpr FeatureUse kUses[] = {
+    {Feature::gemma, [](M m) { return m.attention.softcap > 0; }, "attention: {softcap: 0}"},
+    {Feature::gemma, [](M m) { return m.query_scalar() != m.d_head; },
+     "attention: {query_scalar: auto}"},
+    {Feature::gemma, [](M m) { return m.softcap > 0; }, "softcap: 0"},
+    {Feature::gemma, [](M m) { return m.norm_plus_one; }, "norm_plus_one: false"},
+    {Feature::gemma, [](M m) { return m.scale_embeddings == config::ScaleEmbeddings::rounded; },
+     "scale_embeddings: true"},
+    {Feature::load_bias,
+     [](M m) { return m.router_loss.has_bias() && m.layers_with_experts() > 0; },
+     "experts: {balance: {type: loss}}"},
+    {Feature::load_bias, [](M m) { return m.experts.groups > 1 && m.layers_with_experts() > 0; },
+     "experts: {groups: 1}"},
+    {Feature::sinks, [](M m) { return m.attention.sinks; }, "attention: {sinks: false}"},
+    {Feature::clamped_gates, [](M m) { return m.activation == config::Activation::clamped_swiglu; },
+     "activation: swiglu"},
+    {Feature::router_bias, [](M m) { return m.experts.router_bias; },
+     "experts: {router_bias: false}"},
+    {Feature::expert_capacity, [](M m) { return m.experts.capacity > 0; },
+     "experts: {capacity: 0}"},
+    {Feature::partial_rotary,
+     [](M m) { return m.position == config::Position::rope && m.rope.fraction != 1; },
+     "rope: {fraction: 1}"},
+    {Feature::sinusoid_offset,
+     [](M m) { return m.position == config::Position::sinusoidal && m.position_offset > 0; },
+     "position_offset: 0"},
+    {Feature::tensor2tensor,
+     [](M m) {
+       return m.position == config::Position::sinusoidal &&
+              m.sinusoid == config::Sinusoid::tensor2tensor;
+     },
+     "sinusoid: halves"},
+    {Feature::longrope,
+     [](M m) {
+       return m.position == config::Position::rope &&
+              m.rope.scaling.type == config::RopeScalingType::longrope;
+     },
+     "rope: {scaling: {type: yarn}}"},
+};
 
 std::string names() {
   std::string s;
@@ -88,16 +156,16 @@ const Architecture& architecture_for(const config::ModelConfig& model, std::stri
   std::vector<const char*> unmet;
   for (const Architecture& a : architectures()) {
     if (a.family != model.family) continue;
-    Needs all = a.needs(model);
-    if (!a.gemma) all = all + plain_layers(model);
-    std::vector<const char*> missing = all.unmet;
+    std::vector<const char*> missing = a.needs(model).unmet;
+    for (const FeatureUse& use : kUses)
+      if (std::ranges::count(a.has, use.feature) == 0 && use.used(model))
+        missing.push_back(use.without);
+    if (model.position == config::Position::rope && model.rope.scaling.on() &&
+        model.rope.scaling.type == config::RopeScalingType::ntk)
+      missing.push_back("rope: {scaling: {type: yarn}}");
     if (!alike_but_windows(a, model)) missing.push_back("layers that are all alike (layer_kinds)");
     if (const char* windows = unmet_windows(a, model)) missing.push_back(windows);
     if (model.layers_with_experts() > 0 && !a.has_experts) missing.push_back("experts: {count: 0}");
-    if (!a.has_load_bias && model.router_loss.has_bias() && model.layers_with_experts() > 0)
-      missing.push_back("experts: {balance: {type: loss}}");
-    if (!a.has_load_bias && model.layers_with_experts() > 0 && model.experts.groups > 1)
-      missing.push_back("experts: {groups: 1}");
     if (model.attention.type != a.mixer)
       missing.push_back(a.mixer == std::string_view("latent") ? "attention: {type: latent}"
                                                               : "attention: {type: softmax}");
@@ -131,14 +199,6 @@ bool matches(std::string_view name, std::string_view pattern) {
     if (c != '#') name.remove_prefix(1);
   }
   return name.empty();
-}
-
-Needs plain_layers(const config::ModelConfig& m) {
-  return {{m.attention.softcap == 0, "attention: {softcap: 0}"},
-          {m.query_scalar() == m.d_head, "attention: {query_scalar: auto}"},
-          {m.softcap == 0, "softcap: 0"},
-          {!m.norm_plus_one, "norm_plus_one: false"},
-          {m.scale_embeddings != config::ScaleEmbeddings::rounded, "scale_embeddings: true"}};
 }
 
 Needs plain_attention(const config::ModelConfig& m) {

@@ -31,6 +31,20 @@ struct Needs {
   std::vector<const char*> unmet;
 };
 
+// What few architectures have, and all others need a model not to have.
+enum class Feature : std::uint8_t {
+  gemma,  // soft caps, another scale of scores, norms by 1 + weight, rounded scales of embeddings
+  load_bias,  // of experts, and groups of them
+  sinks,
+  clamped_gates,
+  router_bias,
+  expert_capacity,
+  partial_rotary,
+  longrope,
+  sinusoid_offset,
+  tensor2tensor
+};
+
 // Which layers may have windows of attention (attention.window): all alike, or some, of one width.
 enum class Windows : std::uint8_t { none, alike, some };
 
@@ -59,10 +73,11 @@ struct Architecture {
   const char* constant = "";
 
   Windows windows = Windows::none;
-  bool has_experts = false;
-  bool gemma = false;             // has what plain_layers() excludes
+  bool has_experts = false, some_experts = false;  // in all layers; in any
+  std::vector<Feature> has = {};
   bool local_rope = false;        // layers with windows have a rope of their own
-  bool has_load_bias = false;     // of experts, and groups of them
+  bool first_norm = true;         // false: attention of the first layer has no norm before it
+  bool mxfp4 = false;             // files may have weights of this type
   const char* mixer = "softmax";  // attention.type
 
   // The name in this class, as transformers maps it: older names, and names of the base model.
@@ -89,9 +104,6 @@ const Architecture& architecture_for(const config::ModelConfig& model,
 bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
                     const char* output = "lm_head.weight");
 bool matches(std::string_view name, std::string_view pattern);  // `#`: one or more digits
-// Layers and logits have nothing that only Gemma's have: soft caps, scores divided by another
-// number than the width of a head, norms that multiply by 1 + weight.
-Needs plain_layers(const config::ModelConfig& model);
 // Queries, keys and values have biases as the other layers do, and no norms.
 Needs plain_attention(const config::ModelConfig& model);
 // Feed-forward networks have biases as the other layers do.

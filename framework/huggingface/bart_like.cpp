@@ -60,8 +60,11 @@ void write(Json& j, const config::ModelConfig& m) {
           {"is_encoder_decoder", true}});
 }
 
-Needs needs(const config::ModelConfig& m) {
-  return Needs{{m.norm_position == config::NormPosition::post, "norm_position: post"},
+Needs needs(const config::ModelConfig& m, bool before) {
+  return Needs{before
+                   ? Needs::Need{m.norm_position == config::NormPosition::pre, "norm_position: pre"}
+                   : Needs::Need{m.norm_position == config::NormPosition::post,
+                                 "norm_position: post"},
                {m.norm == config::Norm::layernorm, "norm: layernorm"},
                {m.norm_eps == 1e-5, "norm_eps: 1e-5"},
                {m.bias, "bias: true"},
@@ -114,6 +117,8 @@ void tensors(Table& t, const config::ModelConfig& m, bool unshared) {
       t.linear(h + "fc2", p + "ffn.down", C, m.d_ff, true);
       t.norm(h + "final_layer_norm", p + "ffn_norm");
     }
+    if (m.norm_position == config::NormPosition::pre)
+      t.norm("model." + stack + "layer_norm", stack + "final_norm");
   }
   if (m.has_head_bias()) t.tensor("final_logits_bias", {1, m.vocab_size}, "head.bias");
 }

@@ -10,7 +10,8 @@ config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::in
 // `shared`: tied tables are one table of both stacks, otherwise one each.
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, bool shared);
 void write(Json& j, const config::ModelConfig& m);
-Needs needs(const config::ModelConfig& m);  // except positions
+// Except positions; before: with norms before sublayers, and of what stacks return.
+Needs needs(const config::ModelConfig& m, bool before = false);
 // `unshared`: whether the file may have a table of both stacks in addition to one of each.
 void tensors(Table& t, const config::ModelConfig& m, bool unshared);
 std::vector<std::vector<std::string>> tied(const config::ModelConfig& m);

@@ -177,7 +177,9 @@ config::ModelConfig model_of(const io::JsonNode& c, const Has& has) {
   config::ModelConfig m = architecture.read(c);
   architecture.read_heads(m, c, has);
   if (const auto quantized = c.find("quantization_config"))
-    quantized->fail("quantized weights are not supported; expected weights in F32, F16 or BF16");
+    if (!architecture.mxfp4 || quantized->text("quant_method", "") != "mxfp4")
+      quantized->fail("quantized weights are not supported; expected weights in F32, F16 or BF16" +
+                      std::string(architecture.mxfp4 ? ", or quant_method 'mxfp4'" : ""));
   if (const auto causal = c.find("is_causal"))  // any value changes one of two stacks
     if (m.translates() || causal->boolean() != m.decodes())
       causal->fail(std::string(causal->boolean() ? "true" : "false") +

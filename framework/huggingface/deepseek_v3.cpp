@@ -6,9 +6,6 @@ namespace {
 config::ModelConfig read(const io::JsonNode& c) {
   must_be(c, "rope_interleave", true);
   config::ModelConfig m = llama_like::read(c, {129280, 0, 18432, 4096});
-  for (const char* key : {"rope_scaling", "rope_parameters"})
-    if (const auto rope = c.find(key); rope && real(*rope, "mscale_all_dim", 0) != 0)
-      rope->at("mscale_all_dim").fail("another scale of scores is not supported; expected 0");
   m.attention.type = "latent";
   m.n_kv_heads = m.n_heads;
   const char* q_rank = "q_lora_rank";  // null: none
@@ -132,7 +129,7 @@ Architecture deepseek_v3() {
       needs);
   a.tensors = tensors;
   a.has_experts = true;
-  a.has_load_bias = true;
+  a.has = {Feature::load_bias};
   a.mixer = "latent";
   return a;
 }

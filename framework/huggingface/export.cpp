@@ -33,15 +33,6 @@ void write_as(io::SafetensorsWriter& writer, const std::vector<float>& values,
   dtype == "BF16" ? write_half<bf16>(writer, values) : write_half<f16>(writer, values);
 }
 
-// Row-major (rows, cols) -> (cols, rows).
-std::vector<float> transposed(const std::vector<float>& x, std::int64_t rows, std::int64_t cols) {
-  std::vector<float> y(x.size());
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < cols; ++c)
-      y[static_cast<std::size_t>(c * rows + r)] = x[static_cast<std::size_t>(r * cols + c)];
-  return y;
-}
-
 // A tensor to export: composed of parameter parts, or `kept` unchanged from the original.
 struct Written {
   ExchangedTensor tensor;
@@ -180,16 +171,27 @@ class Export {
 
 }  // namespace
 
+std::string original_type(const std::string& provenance) {
+  return model_type(Provenance(provenance).config);
+}
+
 std::vector<float> compose(const ExchangedTensor& tensor,
                            const std::function<std::vector<float>(const std::string& part)>& part) {
-  std::vector<float> stack;
-  for (const std::string& name : tensor.parts) {
-    const std::vector<float> values = part(name);
-    stack.insert(stack.end(), values.begin(), values.end());
+  std::vector<float> all(static_cast<std::size_t>(tensor.elements()));
+  const std::int64_t cols = tensor.cols(), row_step = tensor.transposed ? 1 : cols,
+                     col_step = tensor.transposed ? tensor.stack_rows(cols) : 1;
+  for (std::size_t i = 0; i < tensor.parts.size(); ++i) {
+    const std::vector<float> values = part(tensor.parts[i]);
+    TFM_CHECK(std::ssize(values) == tensor.elements(i, i + 1),
+              "parts of " + tensor.name + " do not make its shape");
+    const float* from = values.data();
+    for (std::int64_t r = 0; r < std::ssize(values) / cols; ++r) {
+      float* const to = &all[static_cast<std::size_t>(tensor.group_start(i) +
+                                                      tensor.stack_row(i, r, cols) * row_step)];
+      for (std::int64_t c = 0; c < cols; ++c) to[c * col_step] = *from++;
+    }
   }
-  TFM_CHECK(static_cast<std::int64_t>(stack.size()) == tensor.elements(),
-            "parts of " + tensor.name + " do not make its shape");
-  return tensor.transposed ? transposed(stack, tensor.shape[1], tensor.shape[0]) : stack;
+  return all;
 }
 
 namespace {

@@ -24,6 +24,9 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
                        const std::string& tokenizer,
                        const std::function<std::vector<float>(const std::string& part)>& part);
 
+// The model_type of the model that weights with this provenance came from; empty: none.
+std::string original_type(const std::string& provenance);
+
 // A tensor in Hugging Face's shape, composed of whole parts.
 std::vector<float> compose(const ExchangedTensor& tensor,
                            const std::function<std::vector<float>(const std::string& part)>& part);

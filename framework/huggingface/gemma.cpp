@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "huggingface/llama_like.h"
+#include "huggingface/two_ropes.h"
 #include "huggingface/windows.h"
 
 namespace tfm::huggingface {
@@ -9,8 +10,8 @@ namespace {
 
 constexpr const char *kActivation = "hidden_activation", *kScalar = "query_pre_attn_scalar",
                      *kScoreCap = "attn_logit_softcapping", *kLogitCap = "final_logit_softcapping",
-                     *kPattern = "sliding_window_pattern", *kLocal = "sliding_attention",
-                     *kGlobal = "full_attention", *kLocalTheta = "rope_local_base_freq";
+                     *kPattern = "sliding_window_pattern";
+constexpr Thetas kThetas{"rope_local_base_freq", "rope_theta", 1e4, 1e6};
 
 // null: 0, no cap. `absent`: its value where it is not there.
 double cap_in(const io::JsonNode& c, const char* key, double absent) {
@@ -56,32 +57,14 @@ config::ModelConfig read2(const io::JsonNode& c) {
   return m;
 }
 
-// The RoPE of layers with a window (local) and of the others. A rope_scaling is that of the latter.
-config::RopeConfig rope_of(const io::JsonNode& c, std::int64_t max_seq_len, bool local) {
-  const Json none = Json::object();
-  const io::JsonNode empty(none, "config.json");
-  const auto all = c.find("rope_parameters"),
-             own = all ? all->find(local ? kLocal : kGlobal) : std::nullopt;
-  const io::JsonNode& given = own ? *own : empty;
-  const double theta = real(c, local ? kLocalTheta : "rope_theta", local ? 1e4 : 1e6);
-  const auto scaling = local ? std::nullopt : c.find("rope_scaling");
-  if (!scaling || scaling->members().empty())
-    return llama_like::rope_in(given, empty, max_seq_len, theta);
-  return llama_like::rope_in(*scaling, empty, max_seq_len, real(given, "rope_theta", theta));
-}
-
 config::ModelConfig read3(const io::JsonNode& c) {
   if (const auto cap = c.find(kScoreCap)) cap->fail("is not used by this model; expected null");
   if (whole(c, kPattern, 6) == 0) c.at(kPattern).fail("expected a whole number >= 1");
   config::ModelConfig m = read_both(c, 262208, 131072);
   m.softcap = cap_in(c, kLogitCap, 0);
   m.qk_norm = config::QkNorm::heads;
-  const config::RopeConfig local = rope_of(c, m.max_seq_len, true);
-  m.rope = rope_of(c, m.max_seq_len, false);
   read_windows(m, c, kSliding3);
-  m.for_each_kind([&](config::LayerConfig& l) {
-    if (l.attention.window > 0) l.rope = local;
-  });
+  read_two_ropes(m, c, kThetas);
   return m;
 }
 
@@ -101,30 +84,11 @@ void write_both(Json& j, const config::ModelConfig& m, const Sliding& sliding) {
 
 void write2(Json& j, const config::ModelConfig& m) { write_both(j, m, kSliding2); }
 
-// What the first layer with a window, or without one, has; none: there is no such layer.
-std::optional<config::RopeConfig> rope_of(const config::ModelConfig& m, bool local) {
-  const auto stacks = m.stacks();
-  for (const config::LayerConfig& l : stacks[0])
-    if ((l.attention.window > 0) == local) return l.rope;
-  return {};
-}
-
-// Members of layers that the model has not are kept.
 void write3(Json& j, const config::ModelConfig& m) {
-  const auto before = j.find("rope_parameters");
-  Json all = before != j.end() && before->is_object() ? *before : Json::object();
+  const Json ropes = j.value("rope_parameters", Json());  // of which write_both() knows one
   write_both(j, m, kSliding3);
-  set(j, {{"rope_scaling", nullptr}});
-  for (const bool local : {false, true}) {
-    const auto rope = rope_of(m, local);
-    if (!rope) continue;
-    set(j, {{local ? kLocalTheta : "rope_theta", rope->theta}});
-    if (rope->scaling.factor != 1) llama_like::write_rope(set_object(j, "rope_scaling"), *rope);
-    Json& given = set_object(all, local ? kLocal : kGlobal);
-    llama_like::write_rope(given, *rope);
-    set(given, {{"rope_theta", rope->theta}});
-  }
-  j["rope_parameters"] = all;
+  j["rope_parameters"] = ropes;
+  write_two_ropes(j, m, kThetas);
 }
 
 Needs needs_both(const config::ModelConfig& m) {
@@ -140,15 +104,9 @@ Needs needs2(const config::ModelConfig& m) {
   return needs_both(m) + Needs{{m.qk_norm == config::QkNorm::none, "qk_norm: false"}};
 }
 Needs needs3(const config::ModelConfig& m) {
-  const auto stacks = m.stacks();
-  const auto local = rope_of(m, true);
-  bool ropes = !local || local->scaling.factor == 1;
-  for (const config::LayerConfig& l : stacks[0])
-    ropes &= l.rope == rope_of(m, l.attention.window > 0);
-  return needs_both(m) +
+  return needs_both(m) + two_ropes(m) +
          Needs{{m.qk_norm == config::QkNorm::heads, "qk_norm: true"},
-               {m.attention.softcap == 0, "attention: {softcap: 0}"},
-               {ropes, "one rope of layers with a window, without scaling, and one of the others"}};
+               {m.attention.softcap == 0, "attention: {softcap: 0}"}};
 }
 
 }  // namespace
@@ -159,7 +117,7 @@ Architecture gemma2() {
       write2, needs2);
   a.read_heads = read_heads;
   a.windows = Windows::some;
-  a.gemma = true;
+  a.has = {Feature::gemma};
   return a;
 }
 
@@ -169,7 +127,8 @@ Architecture gemma3_text() {
       read3, write3, needs3);
   a.read_heads = read_heads;
   a.windows = Windows::some;
-  a.gemma = a.local_rope = true;
+  a.has = {Feature::gemma};
+  a.local_rope = true;
   return a;
 }
 

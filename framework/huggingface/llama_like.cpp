@@ -1,54 +1,112 @@
 #include "huggingface/llama_like.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 namespace tfm::huggingface::llama_like {
 namespace {
 
-// As transformers: rope_scaling comes before rope_parameters.
-config::RopeConfig read_rope(const io::JsonNode& c, std::int64_t max_seq_len) {
-  auto given = c.find("rope_scaling");
-  if (!given || given->members().empty()) given = c.find("rope_parameters");
-  return rope_in(given ? *given : c, c, max_seq_len, 10000);
+constexpr const char* kOriginal = "original_max_position_embeddings";
+
+using config::RopeScaling;
+using enum config::RopeScalingType;
+
+// How much longer sequences are than the original ones, where no factor says so.
+double length_factor(const io::JsonNode& given, std::int64_t original, std::int64_t max_seq_len) {
+  if (given.find("factor")) return given.at("factor").number();
+  return static_cast<double>(max_seq_len) /
+         static_cast<double>(std::max<std::int64_t>(original, 1));
 }
 
-// Linear scaling: the shortest wavelength, 2 pi, is longer than this length.
-constexpr std::int64_t kEveryWavelength = 1;
+RopeScaling yarn_in(const io::JsonNode& given, std::int64_t original, std::int64_t max_seq_len) {
+  RopeScaling s{.factor = length_factor(given, original, max_seq_len),
+                .original_max_seq_len = original,
+                .type = yarn,
+                .truncate = given.flag("truncate", true),
+                .attention_factor = real(given, "attention_factor", 0),
+                .mscale = real(given, "mscale", 0),
+                .mscale_all_dim = real(given, "mscale_all_dim", 0)};
+  if (const double fast = real(given, "beta_fast", 0); fast != 0) s.beta_fast = fast;
+  if (const double slow = real(given, "beta_slow", 0); slow != 0) s.beta_slow = slow;
+  return s;
+}
+
+const char* type_name(const RopeScaling& s) {
+  return !s.on()              ? "default"
+         : s.type == linear   ? "linear"
+         : s.type == yarn     ? "yarn"
+         : s.type == longrope ? "longrope"
+                              : "llama3";
+}
 
 }  // namespace
+
+// As transformers: rope_scaling comes before rope_parameters.
+io::JsonNode rope_of(const io::JsonNode& c) {
+  auto given = c.find("rope_scaling");
+  if (!given || given->members().empty()) given = c.find("rope_parameters");
+  return given ? *given : c;
+}
 
 // What stands beside the object is its own, but for original_max_position_embeddings, which comes
 // before its own.
 config::RopeConfig rope_in(const io::JsonNode& given, const io::JsonNode& beside,
-                           std::int64_t max_seq_len, double theta) {
+                           const Defaults& defaults) {
   config::RopeConfig rope;
   for (const io::JsonNode& node : {beside, given})
-    if (const char* key = "partial_rotary_factor"; real(node, key, 1) != 1)
-      node.at(key).fail("rotary positions in a part of each head are not supported; expected 1");
-  rope.theta = real(given, "rope_theta", real(beside, "rope_theta", theta));
+    if (const char* key = "partial_rotary_factor"; node.find(key)) {
+      rope.fraction = node.at(key).number();
+      if (rope.fraction != 1 && !defaults.partial_rotary)
+        node.at(key).fail("rotary positions in a part of each head are not supported; expected 1");
+    }
+  rope.theta = real(given, "rope_theta", real(beside, "rope_theta", defaults.theta));
   const std::string type = given.text("rope_type", given.text("type", "default"));
   if (type == "default") return rope;
   if (type == "linear") {
-    rope.scaling = {given.at("factor").number(), 1, 4, kEveryWavelength};
+    rope.scaling = {.factor = given.at("factor").number(), .type = linear};
     return rope;
   }
-  if (type != "llama3")
+  const std::int64_t original =
+      whole(beside.find(kOriginal) ? beside : given, kOriginal, defaults.max_seq_len);
+  const bool fits_longrope = type == "longrope" || type == "su" || type == "yarn";
+  if (defaults.longrope && fits_longrope)  // of Phi-3, which had other names for it
+    rope.scaling = {.factor = length_factor(given, original, defaults.max_seq_len),
+                    .original_max_seq_len = original,
+                    .type = longrope,
+                    .attention_factor = real(given, "attention_factor", 0)};
+  else if (type == "yarn")
+    rope.scaling = yarn_in(given, original, defaults.max_seq_len);
+  else if (type == "llama3")
+    rope.scaling = {given.at("factor").number(), given.at("low_freq_factor").number(),
+                    given.at("high_freq_factor").number(), original};
+  else
     given.fail("the RoPE scaling '" + type +
-               "' is not supported; expected default, linear or llama3");
-  const char* original = "original_max_position_embeddings";
-  rope.scaling = {given.at("factor").number(), given.at("low_freq_factor").number(),
-                  given.at("high_freq_factor").number(),
-                  whole(beside.find(original) ? beside : given, original, max_seq_len)};
+               "' is not supported; expected default, linear, llama3 or " +
+               (defaults.longrope ? "longrope" : "yarn"));
   return rope;
 }
 
-void write_rope(Json& given, const config::RopeConfig& rope) {
-  const config::RopeScaling& s = rope.scaling;
-  const bool scaled = s.factor != 1, linear = s.original_max_seq_len == kEveryWavelength;
-  set(given, {{"rope_type", !scaled ? "default" : linear ? "linear" : "llama3"}});
-  if (scaled) set(given, {{"factor", s.factor}});
-  if (scaled && !linear)
-    set(given, {{"low_freq_factor", s.low_freq_factor},
-                {"high_freq_factor", s.high_freq_factor},
-                {"original_max_position_embeddings", s.original_max_seq_len}});
+Json& write_rope(Json& object, const char* key, const config::RopeConfig& rope) {
+  const RopeScaling& s = rope.scaling;
+  const Json before = contains(object, key) ? object[key] : Json();
+  Json& given = set_object(object, key);
+  set(given, {{"rope_type", type_name(s)}});
+  if (!s.on()) return given;
+  set(given, {{"factor", s.factor}});
+  if (s.type != linear) set(given, {{kOriginal, s.original_max_seq_len}});
+  if (s.type == llama3)
+    set(given, {{"low_freq_factor", s.low_freq_factor}, {"high_freq_factor", s.high_freq_factor}});
+  if (const RopeScaling none; s.type == yarn)
+    for (const auto& [name, differs, value] :
+         {std::tuple{"beta_fast", s.beta_fast != none.beta_fast, MemberValue(s.beta_fast)},
+          {"beta_slow", s.beta_slow != none.beta_slow, MemberValue(s.beta_slow)},
+          {"truncate", !s.truncate, MemberValue(s.truncate)}})
+      if (differs || contains(before, name)) set(given, {{name, value}});
+  for (const auto& [name, value] : {std::pair{"attention_factor", s.attention_factor},
+                                    {"mscale", s.mscale},
+                                    {"mscale_all_dim", s.mscale_all_dim}})
+    if (value > 0) set(given, {{name, value}});
+  return given;
 }
 
 config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
@@ -74,7 +132,9 @@ config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
   m.bias = false, m.head_bias = config::HeadBias::no;
   m.padding_idx = padding(c, m.vocab_size, -1);
   m.dropout.attention = real(c, "attention_dropout", 0);
-  m.rope = read_rope(c, m.max_seq_len);
+  Defaults of_rope = defaults;
+  of_rope.max_seq_len = m.max_seq_len;
+  m.rope = rope_in(rope_of(c), c, of_rope);
   return m;
 }
 
@@ -91,15 +151,11 @@ void write(Json& j, const config::ModelConfig& m, const char* activation_key) {
           {"attention_dropout", m.dropout.attention},
           {"initializer_range", m.init_std},
           {"rope_theta", m.rope.theta}});
-  const config::RopeScaling& s = m.rope.scaling;
-  set(j, {{"rope_scaling", nullptr}});
-  if (s.factor != 1) write_rope(set_object(j, "rope_scaling"), m.rope);
-  if (const char* original = "original_max_position_embeddings";
-      s.factor != 1 && contains(j, original))
-    set(j, {{original, s.original_max_seq_len}});
-  Json& rope = set_object(j, "rope_parameters");
-  write_rope(rope, m.rope);
-  set(rope, {{"rope_theta", m.rope.theta}});
+  const RopeScaling& s = m.rope.scaling;
+  if (!s.on()) set(j, {{"rope_scaling", nullptr}});
+  if (s.on()) write_rope(j, "rope_scaling", m.rope);
+  if (s.on() && contains(j, kOriginal)) set(j, {{kOriginal, s.original_max_seq_len}});
+  set(write_rope(j, "rope_parameters", m.rope), {{"rope_theta", m.rope.theta}});
 }
 
 Needs needs(const config::ModelConfig& m) {

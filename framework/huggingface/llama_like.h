@@ -11,15 +11,20 @@ struct Defaults {
   std::int64_t d_model = 4096, layers = 32, heads = 32;
   // The member that names the activation, and its value.
   const char *activation_key = "hidden_act", *activation = "silu";
+  double theta = 10000;
+  bool partial_rotary = false, longrope = false;  // may be asked for
 };
 // Reads everything except biases.
 config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults);
 void write(Json& j, const config::ModelConfig& m, const char* activation_key = "hidden_act");
-// RoPE as the object `given` says it; `beside`: config.json. theta: where both do not say it.
+// The object that says what RoPE is: of several or none, as transformers.
+io::JsonNode rope_of(const io::JsonNode& c);
+// RoPE as the object `given` says it; `beside`: config.json.
 config::RopeConfig rope_in(const io::JsonNode& given, const io::JsonNode& beside,
-                           std::int64_t max_seq_len, double theta);
-// Writes its members.
-void write_rope(Json& given, const config::RopeConfig& rope);
+                           const Defaults& defaults);
+// Writes the member `key` of an object, which is new. Members that say what is so anyway are left
+// out, unless it had them before.
+Json& write_rope(Json& object, const char* key, const config::RopeConfig& rope);
 // Except biases and norms of heads; decoder: and where norms are, and what scales embeddings.
 Needs needs(const config::ModelConfig& m);
 Needs decoder(const config::ModelConfig& m);

@@ -16,12 +16,10 @@ struct ActivationName {
   std::optional<config::Activation> gated = {};
 };
 using enum config::Activation;
-constexpr ActivationName kActivations[] = {{"gelu_new", gelu_tanh, geglu},
-                                           {"gelu_pytorch_tanh", gelu_tanh, geglu},
-                                           {"gelu", gelu},
-                                           {"relu", relu},
-                                           {"silu", silu, swiglu},
-                                           {"swish", silu, swiglu}};
+constexpr ActivationName kActivations[] = {
+    {"gelu_new", gelu_tanh, geglu}, {"gelu_pytorch_tanh", gelu_tanh, geglu},
+    {"gelu", gelu, geglu_exact},    {"relu", relu},
+    {"silu", silu, swiglu},         {"swish", silu, swiglu}};
 
 }  // namespace
 

@@ -16,6 +16,14 @@ struct ExchangedTensor {
   std::vector<std::string> parts;       // parts, stacked along their rows
   bool transposed = false;              // the stack is (columns, rows) in the file
   std::vector<std::int64_t> rows = {};  // of each part; empty: parts of equal shapes
+  // Equal pieces along the first dimension, each of which has the next of the parts, and may be
+  // transposed.
+  std::int64_t groups = 1;
+  // Parts take turns with so many rows each, instead of following each other; 0: not.
+  std::int64_t block = 0;
+  // Files may have it as name_blocks and name_scales, not transposed: rows of blocks of 32 4-bit
+  // floats with a power of two for each.
+  bool mxfp4 = false;
   // Not in every file, as another tensor may hold the parts; if present, it takes precedence over
   // that.
   bool optional = false;
@@ -37,6 +45,24 @@ struct ExchangedTensor {
       return std::accumulate(rows.data() + from, rows.data() + to, std::int64_t{0});
     };
     return elements() / sum(0, rows.size()) * sum(first, last);
+  }
+  // Columns of a part, or for a vector one or all of its elements.
+  std::int64_t cols() const {
+    const std::size_t outer = groups > 1 ? 1 : 0, n = shape.size();
+    return transposed ? shape[n - 2] : n > outer + 1 ? shape[n - 1] : 1;
+  }
+  // Rows of a group's stack of parts with so many columns.
+  std::int64_t stack_rows(std::int64_t cols) const { return elements() / groups / cols; }
+  // Row r of part i in that stack.
+  std::int64_t stack_row(std::size_t i, std::int64_t r, std::int64_t cols) const {
+    const std::size_t each = parts.size() / static_cast<std::size_t>(groups), k = i % each;
+    if (block == 0) return elements(i - k, i) / cols + r;
+    return (r / block * std::ssize(parts) / groups + static_cast<std::int64_t>(k)) * block +
+           r % block;
+  }
+  // First element of the group of part i.
+  std::int64_t group_start(std::size_t i) const {
+    return static_cast<std::int64_t>(i) * groups / std::ssize(parts) * (elements() / groups);
   }
 };
 
@@ -90,6 +116,7 @@ class Table {
                        .optional = true,
                        .alternative = true});
   }
+  void add(ExchangedTensor tensor) { rows_.push_back(std::move(tensor)); }
   void last_may_lack() { rows_.back().may_lack = true; }
   void last_is_overridden() { rows_.back().overridden = true; }
   void linear(const std::string& name, const std::string& part, std::int64_t out, std::int64_t in,

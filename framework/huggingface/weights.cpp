@@ -36,6 +36,23 @@ void with_weight_type(const std::string& dtype, const Read& read) {
   dtype == "F32" ? read(float{}) : dtype == "BF16" ? read(bf16{}) : read(f16{});
 }
 
+// Values of 4 bits: a sign, two bits of exponent, one of mantissa.
+constexpr float kFourBits[] = {0,     0.5F,  1,     1.5F,  2,     3,     4,     6,
+                               -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+constexpr std::int64_t kScaledTogether = 32;
+// Elements [first, first + count) of a row of blocks, of which the lower half of a byte comes
+// first.
+void decode_mxfp4(const std::byte* blocks, const std::byte* scales, std::int64_t first,
+                  std::int64_t count, float* to) {
+  for (std::int64_t i = first; i < first + count; ++i) {
+    const auto both = static_cast<unsigned>(blocks[i / 2]);
+    const int exponent = static_cast<int>(scales[i / kScaledTogether]) - 127;
+    *to++ = std::ldexp(kFourBits[i % 2 == 0 ? both & 15 : both >> 4], exponent);
+  }
+}
+std::string blocks_of(const std::string& name) { return name + "_blocks"; }
+std::string scales_of(const std::string& name) { return name + "_scales"; }
+
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string s;
   for (std::int64_t d : shape) s += (s.empty() ? "" : ", ") + std::to_string(d);
@@ -135,6 +152,26 @@ bool HuggingFaceModel::is_nothing(const std::string& name) const {
                              [](std::byte b) { return b == std::byte{0}; });
 }
 
+bool HuggingFaceModel::has_mxfp4(const ExchangedTensor& t) const {
+  return t.mxfp4 && !tensors_.contains(t.name) && tensors_.contains(blocks_of(t.name)) &&
+         tensors_.contains(scales_of(t.name));
+}
+
+void HuggingFaceModel::check_mxfp4(const ExchangedTensor& t) const {
+  const std::vector<std::int64_t> scales{t.groups, t.stack_rows(t.cols()),
+                                         t.cols() / kScaledTogether};
+  std::vector<std::int64_t> blocks = scales;
+  blocks.push_back(kScaledTogether / 2);
+  for (const auto& [name, shape] :
+       {std::pair{blocks_of(t.name), blocks}, {scales_of(t.name), scales}}) {
+    const TensorLocation& place = tensors_.at(name);
+    const io::TensorInfo& found = info(place);
+    if (t.cols() % kScaledTogether != 0 || found.shape != shape)
+      fail(place, " is " + shape_text(found.shape) + "; expected " + shape_text(shape));
+    if (found.dtype != "U8") fail(place, " has type " + found.dtype + "; expected U8");
+  }
+}
+
 void HuggingFaceModel::check_tensor(const ExchangedTensor& expected,
                                     const TensorLocation& place) const {
   const io::TensorInfo& found = info(place);
@@ -207,14 +244,20 @@ void HuggingFaceModel::check(const config::ModelConfig& model) {
   for (const ExchangedTensor& t : expected) {
     known.insert(t.name);
     const auto found = tensors_.find(t.name);
+    const bool mxfp4 = has_mxfp4(t);
+    if (mxfp4) known.insert(blocks_of(t.name)), known.insert(scales_of(t.name));
     if ((t.optional || t.overridden) && found == tensors_.end()) continue;
     for (std::size_t i = 0; i < t.parts.size(); ++i) {
       const auto before = parts_.find(t.parts[i]);
       if (before != parts_.end()) overridden_[before->second.first.name] = t.parts[i];
       parts_[t.parts[i]] = {t, i};
     }
-    if (found == tensors_.end()) fail_missing(t, model);
-    check_tensor(t, found->second);
+    if (mxfp4)
+      check_mxfp4(t);
+    else if (found == tensors_.end())
+      fail_missing(t, model);
+    else
+      check_tensor(t, found->second);
   }
   for (const ExchangedTensor& t : expected)
     if (!parts_.contains(t.parts[0]) && !t.may_lack) fail_missing(t, model);
@@ -238,7 +281,9 @@ void HuggingFaceModel::check_sinusoid(const std::string& name) const {
     decode_as<T>(bytes(place).data(), sizeof(T), std::ssize(found), found.data(), 1);
   });
   const bool halves = model_.sinusoid == config::Sinusoid::halves;
-  nn::sinusoidal_table(length, width, halves, computed.data());
+  nn::sinusoidal_table(length, width,
+                       halves ? nn::SinusoidKind::halves : nn::SinusoidKind::interleaved,
+                       computed.data());
   // Twice the rounding of values of at most 1; in F32 that of angles of at most `length`.
   const float most = info(place).dtype == "F32"   ? static_cast<float>(length + 1) * 0x1p-22f
                      : info(place).dtype == "F16" ? 0x1p-11f
@@ -268,26 +313,40 @@ std::vector<std::string> HuggingFaceModel::parts() const {
 void HuggingFaceModel::read(const std::string& part, const PartRange& range, float* out) const {
   const auto found = parts_.find(part);
   TFM_CHECK(found != parts_.end(), "no tensor of the directory holds " + part);
-  const auto& [tensor, place] = found->second;
-  const std::int64_t stacked = tensor.elements() / range.cols,
-                     above = tensor.elements(0, place) / range.cols,
-                     cols = range.last_col - range.first_col;
-  TFM_CHECK(range.rows * range.cols == tensor.elements(place, place + 1),
-            part + " is of another shape");
+  const auto& [tensor, i] = found->second;
+  const std::int64_t cols = range.last_col - range.first_col,
+                     rows = range.last_row - range.first_row;
+  TFM_CHECK(range.rows * range.cols == tensor.elements(i, i + 1), part + " is of another shape");
+  if (has_mxfp4(tensor)) {
+    const std::byte *const blocks = bytes(tensors_.at(blocks_of(tensor.name))).data(),
+                           *const scales = bytes(tensors_.at(scales_of(tensor.name))).data();
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t row =
+          tensor.group_start(i) + tensor.stack_row(i, range.first_row + r, range.cols) * range.cols;
+      decode_mxfp4(blocks + row / 2, scales + row / kScaledTogether, range.first_col, cols,
+                   out + r * cols);
+    }
+    return;
+  }
   const TensorLocation& file = tensors_.at(tensor.name);
   const std::byte* const data = bytes(file).data();
   const auto decode = [&]<class T>(T) {
-    const std::int64_t size = sizeof(T), row = tensor.transposed ? size : size * range.cols,
-                       column = tensor.transposed ? size * stacked : size;
-    const std::byte* const first = data + above * row + range.first_col * column;
+    constexpr std::int64_t size = sizeof(T);
+    const std::int64_t row_step = tensor.transposed ? 1 : range.cols,
+                       column_step = tensor.transposed ? tensor.stack_rows(range.cols) : 1;
+    const auto at = [&](std::int64_t r, std::int64_t c) {
+      return data + (tensor.group_start(i) +
+                     tensor.stack_row(i, range.first_row + r, range.cols) * row_step +
+                     (range.first_col + c) * column_step) *
+                        size;
+    };
     // Reads along the rows of the file.
-    if (tensor.transposed)
+    if (tensor.transposed && tensor.block <= 1)
       for (std::int64_t c = 0; c < cols; ++c)
-        decode_as<T>(first + range.first_row * row + c * column, row,
-                     range.last_row - range.first_row, out + c, cols);
+        decode_as<T>(at(0, c), rows > 1 ? at(1, c) - at(0, c) : size, rows, out + c, cols);
     else
-      for (std::int64_t r = range.first_row; r < range.last_row; ++r)
-        decode_as<T>(first + r * row, column, cols, out + (r - range.first_row) * cols, 1);
+      for (std::int64_t r = 0; r < rows; ++r)
+        decode_as<T>(at(r, 0), column_step * size, cols, out + r * cols, 1);
   };
   with_weight_type(info(file).dtype, decode);
 }
@@ -306,6 +365,11 @@ std::string HuggingFaceModel::provenance(const std::string& sidecars) const {
   j["directory"] = fs::absolute(sidecars.empty() ? dir_ : sidecars).string();
   j["config"] = read_config(dir_);
   for (const auto& [name, place] : tensors_) j["dtypes"][name] = info(place).dtype;
+  for (const auto& [part, tensor] : parts_)
+    if (const std::string& name = tensor.first.name; has_mxfp4(tensor.first)) {
+      j["dtypes"].erase(blocks_of(name)), j["dtypes"].erase(scales_of(name));
+      j["dtypes"][name] = "BF16";
+    }
   j["unused"] = Json::object();
   for (const std::string& name : unused())
     j["unused"][name] = io::Checksum::of(bytes(tensors_.at(name)));

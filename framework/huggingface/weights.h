@@ -69,6 +69,8 @@ class HuggingFaceModel {
   bool could_be_copies(const TensorLocation& a, const TensorLocation& b) const;  // by their headers
   bool are_copies(const TensorLocation& a, const TensorLocation& b) const;
   void check_tensor(const ExchangedTensor& expected, const TensorLocation& place) const;
+  bool has_mxfp4(const ExchangedTensor& tensor) const;  // as which files have it
+  void check_mxfp4(const ExchangedTensor& tensor) const;
   bool is_nothing(const std::string& name) const;  // Architecture::constant, all zeros
   void check_more(const std::string& name, const TensorLocation& place,
                   const config::ModelConfig& model);

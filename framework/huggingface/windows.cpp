@@ -11,7 +11,6 @@ namespace {
 constexpr const char *kWindow = "sliding_window", *kUsed = "use_sliding_window",
                      *kTypes = "layer_types", *kSliding = "sliding_attention",
                      *kFull = "full_attention";
-constexpr std::int64_t kAbsent = 4096;
 
 using Widths = std::vector<std::int64_t>;  // of each layer
 
@@ -26,7 +25,9 @@ Widths windows_of(const config::ModelConfig& m) {
 std::int64_t widest(const Widths& all) { return all.empty() ? 0 : std::ranges::max(all); }
 
 Widths windows_in(const io::JsonNode& c, std::int64_t layers, const Sliding& sliding) {
-  const std::int64_t window = !sliding.if_used || c.flag(kUsed, false) ? window_in(c, kAbsent) : 0,
+  const std::int64_t window = !sliding.if_used || c.flag(kUsed, false)
+                                  ? window_in(c, sliding.window, sliding.key)
+                                  : 0,
                      limit = whole(c, sliding.number, sliding.absent);
   Widths all;
   if (const auto types = c.find(kTypes)) {
@@ -37,7 +38,7 @@ Widths windows_in(const io::JsonNode& c, std::int64_t layers, const Sliding& sli
                   kSliding + "'");
       if (slides && window == 0)
         type.fail("there is no window; expected " +
-                  (sliding.if_used ? std::string(kUsed) + " true and a " : "a ") + kWindow);
+                  (sliding.if_used ? std::string(kUsed) + " true and a " : "a ") + sliding.key);
       all.push_back(slides ? window : 0);
     }
     if (std::ssize(all) != layers)
@@ -51,9 +52,9 @@ Widths windows_in(const io::JsonNode& c, std::int64_t layers, const Sliding& sli
 
 }  // namespace
 
-std::int64_t window_in(const io::JsonNode& c, std::int64_t absent) {
-  if (!has_member(c, kWindow)) return absent;
-  const auto given = c.find(kWindow);
+std::int64_t window_in(const io::JsonNode& c, std::int64_t absent, const char* key) {
+  if (!has_member(c, key)) return absent;
+  const auto given = c.find(key);
   return given ? given->integer(1, INT32_MAX) : 0;
 }
 
@@ -67,9 +68,28 @@ bool slides_after(std::int64_t layer, std::int64_t max_window_layers) {
   return layer >= max_window_layers;
 }
 
+namespace {
+
+// A kind for the first layer, and those of the others that there are.
+void read_after_first(config::ModelConfig& m, const Widths& all) {
+  const config::LayerConfig base = m;
+  for (std::size_t l = 0; l < all.size(); ++l) {
+    const char* name = l == 0 ? "first" : all[l] > 0 ? "local" : "global";
+    if (std::ranges::find(m.layers, name) == m.layers.end()) {
+      config::LayerConfig& kind = m.layer_kinds.emplace_back(name, base).layer;
+      kind.attention.window = all[l];
+      kind.attention_norm = l > 0;
+    }
+    m.layers.emplace_back(name);
+  }
+}
+
+}  // namespace
+
 void read_windows(config::ModelConfig& m, const io::JsonNode& c, const Sliding& sliding) {
   const Widths all = windows_in(c, m.n_layers, sliding);
   const std::int64_t window = widest(all);
+  if (!sliding.first_norm) return read_after_first(m, all);
   std::size_t period = 1;
   while (period < all.size() &&
          !std::equal(all.begin() + static_cast<std::ptrdiff_t>(period), all.end(), all.begin()))
@@ -85,13 +105,13 @@ void read_windows(config::ModelConfig& m, const io::JsonNode& c, const Sliding& 
 
 void write_windows(Json& j, const config::ModelConfig& m, const Sliding& sliding) {
   const Widths all = windows_of(m);
-  if (contains(j, sliding.if_used ? kUsed : kWindow)) try {
+  if (contains(j, sliding.if_used ? kUsed : sliding.key)) try {
       if (windows_in(io::JsonNode(j, "config.json"), m.n_layers, sliding) == all) return;
     } catch (const Error&) {  // it is of another architecture
     }
   const std::int64_t window = widest(all);
   if (sliding.if_used) set(j, {{kUsed, window > 0}});
-  if (window > 0) set(j, {{kWindow, window}});
+  if (window > 0) set(j, {{sliding.key, window}});
   if (sliding.if_used && window == 0 && !contains(j, kTypes)) return;
   j[kTypes] = Json::array();
   for (const std::int64_t w : all) j[kTypes].push_back(w > 0 ? kSliding : kFull);

@@ -5,8 +5,9 @@
 
 namespace tfm::huggingface {
 
-// Member sliding_window; null: 0, no window. `absent`: its value where it is not there.
-std::int64_t window_in(const io::JsonNode& c, std::int64_t absent);
+// Member `key`; null: 0, no window. `absent`: its value where it is not there.
+std::int64_t window_in(const io::JsonNode& c, std::int64_t absent,
+                       const char* key = "sliding_window");
 // That of layers which are all alike.
 void write_window(Json& j, const config::ModelConfig& m, std::int64_t absent);
 
@@ -21,6 +22,9 @@ struct Sliding {
   bool if_used = true;                       // only with use_sliding_window
   const char* number = "max_window_layers";  // the member that `slides` asks for
   std::int64_t absent = 28;                  // its value where it is not there
+  std::int64_t window = 4096;                // the window where it is not there
+  const char* key = "sliding_window";
+  bool first_norm = true;  // false: the first layer has no norm before its attention
 };
 void read_windows(config::ModelConfig& m, const io::JsonNode& c, const Sliding& sliding);
 void write_windows(Json& j, const config::ModelConfig& m, const Sliding& sliding);

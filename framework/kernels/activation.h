@@ -1,5 +1,7 @@
 #pragma once
-// Activations of the feed-forward layer. GELU: Hendrycks & Gimpel 2016; gated forms: Shazeer 2020.
+// Activations of the feed-forward layer. GELU: Hendrycks & Gimpel 2016; gated forms: Shazeer 2020;
+// clamped: gpt-oss's (OpenAI 2025), gated alone, act(min(gate, 7)) (1 + max(-7, min(up, 7))) with
+// act(x) = x sigmoid(1.702 x).
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -7,7 +9,7 @@
 
 namespace tfm::kernels {
 
-enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, tanh };
+enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, tanh, clamped };
 
 template <class T>
 struct ActivationArgs {

@@ -28,6 +28,31 @@ struct Point {
   V value, slope;
 };
 
+constexpr double kClampedGain = 1.702;
+template <class T>
+constexpr T kClampedLimit = T{7};
+
+// What act(gate) is multiplied by.
+template <Activation Kind, class T, class V>
+[[gnu::always_inline]] constexpr V lifted(V up) {
+  if constexpr (Kind == Activation::clamped) {
+    const V most = V{} + kClampedLimit<T>, x = up > most ? most : up;
+    return T{1} + (x < -most ? -most : x);
+  } else {
+    return up;
+  }
+}
+// d times the derivative of that.
+template <Activation Kind, class T, class V>
+[[gnu::always_inline]] constexpr V lifted_gradient(V up, V d) {
+  if constexpr (Kind == Activation::clamped) {
+    const V most = V{} + kClampedLimit<T>;
+    return up > most ? V{} : up < -most ? V{} : d;
+  } else {
+    return d;
+  }
+}
+
 // Distribution function and density of the standard normal.
 template <class V>
 struct Normal {
@@ -58,6 +83,10 @@ template <Activation Kind, class T, class V>
   } else if constexpr (Kind == Activation::silu) {
     const V s = sigmoid<T>(x);
     return {x * s, s + x * s * (T{1} - s)};
+  } else if constexpr (Kind == Activation::clamped) {
+    constexpr T k = static_cast<T>(kClampedGain);
+    const V g = x > V{} + kClampedLimit<T> ? V{} + kClampedLimit<T> : x, s = sigmoid<T>(g * k);
+    return {g * s, x > V{} + kClampedLimit<T> ? V{} : s + g * s * (T{1} - s) * k};
   } else if constexpr (Kind == Activation::tanh) {
     const V t = tanh(x);
     return {t, T{1} - t * t};
@@ -85,6 +114,8 @@ void with_kind(Activation kind, F&& f) {
       return f.template operator()<Activation::silu>();
     case Activation::tanh:
       return f.template operator()<Activation::tanh>();
+    case Activation::clamped:
+      return f.template operator()<Activation::clamped>();
   }
 }
 

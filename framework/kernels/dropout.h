@@ -15,11 +15,19 @@ struct Dropout {
   // In device memory; if given, replaces the step and gives the first sequence, from which element
   // indices are counted.
   const StepNumbers* now = nullptr;
+  // Instead of zeros: factors in [1 - jitter, 1 + jitter).
+  float jitter = 0;
 
   constexpr std::uint32_t threshold() const {
     return static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0);
   }
   constexpr float scale() const { return 1.0f / (1.0f - p); }
+  // The factor of an element with this random word.
+  constexpr float factor(std::uint32_t word) const {
+    if (jitter > 0)
+      return 1.0f - jitter + 2.0f * jitter * (static_cast<float>(word >> 8) * 0x1p-24f);
+    return word >= threshold() ? scale() : 0.0f;
+  }
   // Callable only where kernels run, since they read *now:
   constexpr RandomKey current() const {
     return now ? RandomKey{key.seed, key.purpose, key.stream, now->step} : key;

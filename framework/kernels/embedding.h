@@ -46,14 +46,16 @@ struct PositionBackwardArgs {
 };
 
 // Rotary embedding in rotate-half form (Su et al. 2021): in the first `rotated_heads` heads of each
-// row, pair (i, i + D/2) is rotated by t * frequency[i], where t is the position of the row. The
-// remaining columns are copied.
+// row, pair (i, i + R/2) of the first R columns is rotated by t * frequency[i], where t is the
+// position of the row, and multiplied by `factor`. The remaining columns are copied.
 template <class T>
 struct RotaryArgs {
   std::int64_t rows = 0, cols = 0, rotated_heads = 0, head_size = 0;
+  std::int64_t turning = 0;  // R
   // Position of row r: (row_offset + r) % length + position_offset.
   std::int64_t row_offset = 0, length = 0, position_offset = 0;
-  const double* frequency = nullptr;  // (head_size / 2)
+  const double* frequency = nullptr;  // (R / 2)
+  double factor = 1;
   const T* x = nullptr;
   T* y = nullptr;           // may be x
   bool inverse = false;     // inverse rotation, for backward

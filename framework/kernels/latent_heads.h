@@ -18,6 +18,7 @@ struct LatentSizes {
 struct Positions {
   std::int64_t length = 0, offset = 0;  // of row r: r % length + offset
   const double* frequency = nullptr;    // (R / 2)
+  double factor = 1;                    // of turned columns
 };
 
 // qkv (N, 3 H D): queries, keys, and values, behind each of which are D - V zeros.

@@ -65,9 +65,9 @@ inline std::int64_t embedding_backward_scratch(std::int64_t rows, std::int64_t c
 }
 
 // Table of the angles of `positions` positions.
-inline std::int64_t rotary_scratch(std::int64_t positions, std::int64_t head_size,
+inline std::int64_t rotary_scratch(std::int64_t positions, std::int64_t turning,
                                    std::int64_t wide) {
-  return device::scratch_piece(std::max<std::int64_t>(1, positions * (head_size / 2) * 2) * wide);
+  return device::scratch_piece(std::max<std::int64_t>(1, positions * (turning / 2) * 2) * wide);
 }
 
 struct AttentionExtents {

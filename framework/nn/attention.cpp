@@ -35,6 +35,17 @@ std::optional<HeadNorm> head_norm(Context& c, const std::vector<HeadNorm::Group>
   return std::optional<HeadNorm>(std::in_place, c, groups, o.head_size, *o.qk_norm);
 }
 
+// -1: none.
+int add_sinks(Context& c, const std::string& name, const AttentionOptions& o) {
+  if (!o.sinks) return -1;
+  return c.parameters.add({.parts = {{name + ".sinks", o.heads}},
+                           .placement = placed(Placement::shard_rows, kModelAxes),
+                           .init = {Init::Kind::normal, c.init_std}});
+}
+graph::Value record_sinks(const Context& c, graph::Recorder& r, int sinks) {
+  return sinks < 0 ? graph::Value{} : c.parameters.record(r, sinks);
+}
+
 }  // namespace
 
 SelfAttention::SelfAttention(Context& c, const std::string& name, Options options)
@@ -49,6 +60,7 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
       norm_(head_norm(
           c, {{name + ".query_norm", options_.heads}, {name + ".key_norm", options_.kv_heads}},
           options_)),
+      sinks_(add_sinks(c, name, options_)),
       output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
               {Placement::shard_columns, options_.bias, options_.output_std}) {}
 
@@ -65,14 +77,16 @@ ops::AttentionOptions SelfAttention::op_options(const LayerContext& c) const {
 }
 
 graph::Value SelfAttention::queries_keys_values(graph::Recorder& r, graph::Value x,
-                                                const Rows& rows) const {
+                                                const Rows& rows, std::int64_t length) const {
   const std::int64_t heads = div_exact(options_.heads, context_.shards),
                      kv_heads = div_exact(options_.kv_heads, context_.shards);
   graph::Value qkv = qkv_(r, enter_tp_region(r, context_, x));
   if (norm_) qkv = (*norm_)(r, qkv);
-  if (options_.rotary_frequency.empty()) return qkv;
-  return ops::rotary(r, qkv,
-                     {heads + kv_heads, options_.head_size, options_.rotary_frequency, rows});
+  const Rotary& rotary = options_.rotary;
+  if (rotary.frequency.empty()) return qkv;
+  return ops::rotary(
+      r, qkv,
+      {heads + kv_heads, options_.head_size, rotary.frequencies(length), rotary.factor, rows});
 }
 
 graph::Value SelfAttention::record(graph::Recorder& r, graph::Value x,
@@ -80,10 +94,11 @@ graph::Value SelfAttention::record(graph::Recorder& r, graph::Value x,
   const graph::Recorder::Named scope(r, name_);
   const graph::Value y =
       ops::attention(r,
-                     {.q = queries_keys_values(r, x, c.rows),
+                     {.q = queries_keys_values(r, x, c.rows, c.rows.sequence_length),
                       .q_segments = c.q_segments,
                       .k_segments = c.k_segments,
-                      .relative_bias = options_.relative ? c.relative_bias : graph::Value{}},
+                      .relative_bias = options_.relative ? c.relative_bias : graph::Value{},
+                      .sinks = record_sinks(context_, r, sinks_)},
                      op_options(c));
   return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
 }
@@ -98,9 +113,9 @@ graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, co
   const graph::Value cache = states.front();
   ops::AttentionOptions a = op_options(c);
   a.keys = div_exact(r.info(cache).shape[0], c.rows.sequences);
-  const graph::Value y =
-      ops::cached_attention(r, queries_keys_values(r, x, c.rows), cache,
-                            options_.relative ? c.relative_bias : graph::Value{}, std::move(a));
+  const graph::Value y = ops::cached_attention(r, queries_keys_values(r, x, c.rows, a.keys), cache,
+                                               options_.relative ? c.relative_bias : graph::Value{},
+                                               record_sinks(context_, r, sinks_), std::move(a));
   return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
 }
 
@@ -116,6 +131,7 @@ CrossAttention::CrossAttention(Context& c, const std::string& name, Options opti
           options.encoder_width, {Placement::shard_rows, options.qkv_bias, c.init_std}),
       query_norm_(head_norm(c, {{name + ".query_norm", options.heads}}, options)),
       key_norm_(head_norm(c, {{name + ".key_norm", options.kv_heads}}, options)),
+      sinks_(add_sinks(c, name, options)),
       output_(c, {{name + ".output", options.width}}, options.heads * options.head_size,
               {Placement::shard_columns, options.bias, options.output_std}) {}
 
@@ -134,8 +150,12 @@ graph::Value CrossAttention::attend(graph::Recorder& r, graph::Value x, graph::V
       options_on_rank(context_, options_, queries, source.rows, c.training, source.right_padded);
   graph::Value q = query_(r, enter_tp_region(r, context_, x));
   if (query_norm_) q = (*query_norm_)(r, q);
-  const graph::Value y =
-      ops::attention(r, {.q = q, .kv = keys_values, .k_segments = source.segments}, std::move(a));
+  const graph::Value y = ops::attention(r,
+                                        {.q = q,
+                                         .kv = keys_values,
+                                         .k_segments = source.segments,
+                                         .sinks = record_sinks(context_, r, sinks_)},
+                                        std::move(a));
   return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
 }
 

@@ -2,6 +2,7 @@
 // Softmax attention within a sequence and to a source (Vaswani et al. 2017, 3.2). Heads are sharded
 // over tensor ranks.
 #include "nn/mixer.h"
+#include "nn/positions.h"
 
 namespace tfm::nn {
 
@@ -9,6 +10,7 @@ struct AttentionOptions {
   std::int64_t width = 0, heads = 0, kv_heads = 0, head_size = 0;
   bool qkv_bias = true, bias = true;
   std::optional<HeadNorm::Options> qk_norm;  // before rotary positions
+  bool sinks = false;                        // see kernels/attention_sinks.h
   double scale = 1, softcap = 0, dropout = 0, output_std = 0.02;
 };
 
@@ -21,7 +23,7 @@ class SelfAttention final : public Mixer {
  public:
   struct Options : AttentionOptions {
     Visibility visible = Visibility::causal();
-    std::vector<double> rotary_frequency;  // (D/2); empty: none
+    Rotary rotary;
     bool alibi = false, relative = false;  // relative: adds LayerContext::relative_bias
   };
   SelfAttention(Context& c, const std::string& name, Options options);
@@ -33,14 +35,16 @@ class SelfAttention final : public Mixer {
 
  private:
   ops::AttentionOptions op_options(const LayerContext& c) const;
-  // (tokens, (H + 2 KV) D) with norms and rotary positions.
-  graph::Value queries_keys_values(graph::Recorder& r, graph::Value x, const Rows& rows) const;
+  // (tokens, (H + 2 KV) D) with norms and rotary positions, of sequences of at most `length`.
+  graph::Value queries_keys_values(graph::Recorder& r, graph::Value x, const Rows& rows,
+                                   std::int64_t length) const;
 
   Context context_;
   std::string name_;
   Options options_;
   Linear qkv_;
   std::optional<HeadNorm> norm_;
+  int sinks_;
   Linear output_;
 };
 
@@ -70,6 +74,7 @@ class CrossAttention final : public Mixer {
   Options options_;
   Linear query_, kv_;
   std::optional<HeadNorm> query_norm_, key_norm_;
+  int sinks_;
   Linear output_;
 };
 

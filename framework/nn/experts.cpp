@@ -40,7 +40,9 @@ Experts::Experts(Context& c, const std::string& name, Options options)
                               .init = {Init::Kind::normal, c.init_std},
                               .decay = true,
                               .partial = terms});
-  if (options.bias)
+  if (options.router_bias)
+    router_bias_ = c.parameters.add({.parts = {{name + ".router.bias", count}}, .partial = terms});
+  if (options.load_bias)
     load_bias_ =
         c.parameters.add({.parts = {{name + ".router.load_bias", count}}, .evens_load = true});
   const std::vector<std::string> up =
@@ -86,8 +88,13 @@ graph::Value Experts::record(graph::Recorder& r, graph::Value x, const LayerCont
     router.capacity = static_cast<std::int64_t>(std::ceil(
         options_.capacity_factor * static_cast<double>(c.rows.sequence_length * router.top_k) /
         static_cast<double>(router.experts)));
-  const ops::Routing routing = ops::route(r, ops::router_logits(r, x, parameter(r, router_)),
-                                          c.k_segments, parameter(r, load_bias_), router);
+  const graph::Value seen = c.training && options_.jitter > 0
+                                ? ops::jitter(r, x, options_.jitter,
+                                              {.rows = c.rows, .cols_total = options_.expert.width})
+                                : x;
+  const ops::Routing routing =
+      ops::route(r, ops::router_logits(r, seen, parameter(r, router_), parameter(r, router_bias_)),
+                 c.k_segments, parameter(r, load_bias_), router);
   if (c.router_terms) add_terms(r, routing, router, *c.router_terms);
   ops::Routing here = routing;
   const graph::Value y = record_routed(r, x, routing, here, router, c);

@@ -15,11 +15,14 @@ class Experts final : public Ffn {
  public:
   struct Options {
     kernels::RouterOptions router;   // without rows
-    bool bias = false;               // of choices, see ops::route
+    bool router_bias = false;        // of logits
+    bool load_bias = false;          // of choices, see ops::route
+    double jitter = 0;               // of inputs of the router in training, see ops::jitter
     FeedForward::Options expert;     // each of them
     std::int64_t shared_hidden = 0;  // width of the network that all tokens go to; 0: none
     bool shared_gate = false;        // a sigmoid for each token weighs its result
-    // In training, slots of an expert in a sequence, as a multiple of an even load; 0: all.
+    // In training, slots of an expert in a sequence, as a multiple of an even load; 0: as
+    // router.capacity says.
     double capacity_factor = 0;
   };
   Experts(Context& c, const std::string& name, Options options);
@@ -41,7 +44,8 @@ class Experts final : public Ffn {
   Context context_;
   std::string name_;
   Options options_;
-  int router_, load_bias_ = -1, up_, up_bias_ = -1, down_, down_bias_ = -1, shared_gate_ = -1;
+  int router_, router_bias_ = -1, load_bias_ = -1, up_, up_bias_ = -1, down_, down_bias_ = -1,
+               shared_gate_ = -1;
   std::optional<FeedForward> shared_;
 };
 

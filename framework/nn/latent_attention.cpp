@@ -46,10 +46,11 @@ LatentAttention::LatentAttention(Context& c, const std::string& name, Options op
       output_(c, {{name + ".output", options_.width}}, options_.heads * options_.values,
               {Placement::shard_columns, options_.bias, options_.output_std}) {}
 
-ops::LatentOptions LatentAttention::latent_options(const Rows& rows) const {
+ops::LatentOptions LatentAttention::latent_options(const Rows& rows, std::int64_t length) const {
   return {{div_exact(options_.heads, context_.shards), options_.head_size - options_.turning,
            options_.turning, options_.values},
-          options_.rotary_frequency,
+          options_.rotary.frequencies(length),
+          options_.rotary.factor,
           rows};
 }
 
@@ -64,7 +65,7 @@ graph::Value LatentAttention::record(graph::Recorder& r, graph::Value x,
                                      const LayerContext& c) const {
   const graph::Recorder::Named scope(r, name_);
   const auto [q, latent, shared] = project(r, x);
-  const ops::LatentOptions o = latent_options(c.rows);
+  const ops::LatentOptions o = latent_options(c.rows, c.rows.sequence_length);
   const graph::Value kv = ops::linear(r, latent, context_.parameters.record(r, up_));
   ops::AttentionOptions a =
       options_on_rank(context_, options_, c.rows, c.rows, c.training, c.right_padded);
@@ -88,7 +89,6 @@ graph::Value LatentAttention::record_decode(graph::Recorder& r, graph::Value x,
                                             std::span<const graph::Value> states) const {
   const graph::Recorder::Named scope(r, name_);
   const auto [q, latent, shared] = project(r, x);
-  const ops::LatentOptions o = latent_options(c.rows);
   const graph::Value weight = context_.parameters.record(r, up_), cache = states.front();
   ops::AttentionOptions a =
       options_on_rank(context_, options_, c.rows, c.rows, c.training, c.right_padded);
@@ -97,8 +97,9 @@ graph::Value LatentAttention::record_decode(graph::Recorder& r, graph::Value x,
   a.head_size = options_.rank + options_.turning;
   a.values_are_keys = true;
   a.keys = div_exact(r.info(cache).shape[0], c.rows.sequences);
+  const ops::LatentOptions o = latent_options(c.rows, a.keys);
   const graph::Value y = ops::cached_attention(
-      r, ops::absorbed_heads(r, q, latent, shared, weight, o), cache, {}, std::move(a));
+      r, ops::absorbed_heads(r, q, latent, shared, weight, o), cache, {}, {}, std::move(a));
   return leave_tp_region(r, context_, output_(r, ops::absorbed_values(r, y, weight, o.sizes)),
                          output_.bias(r));
 }

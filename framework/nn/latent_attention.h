@@ -12,11 +12,11 @@ class LatentAttention final : public Mixer {
  public:
   struct Options : AttentionOptions {  // head_size: of queries and keys
     Visibility visible = Visibility::causal();
-    std::int64_t query_rank = 0;           // 0: queries are made from x
-    std::int64_t rank = 0;                 // L, of keys and values
-    std::int64_t turning = 0;              // columns of a head with rotary positions, its last ones
-    std::int64_t values = 0;               // columns of a head's value
-    std::vector<double> rotary_frequency;  // (turning / 2)
+    std::int64_t query_rank = 0;  // 0: queries are made from x
+    std::int64_t rank = 0;        // L, of keys and values
+    std::int64_t turning = 0;     // columns of a head with rotary positions, its last ones
+    std::int64_t values = 0;      // columns of a head's value
+    Rotary rotary;                // of these
   };
   LatentAttention(Context& c, const std::string& name, Options options);
   graph::Value record(graph::Recorder& r, graph::Value x, const LayerContext& c) const override;
@@ -30,7 +30,8 @@ class LatentAttention final : public Mixer {
     graph::Value q, latent, shared;  // inside the tensor-parallel region
   };
   Projections project(graph::Recorder& r, graph::Value x) const;
-  ops::LatentOptions latent_options(const Rows& rows) const;
+  // Of sequences of at most `length` positions.
+  ops::LatentOptions latent_options(const Rows& rows, std::int64_t length) const;
 
   Context context_;
   std::string name_;

@@ -48,41 +48,24 @@ std::vector<std::int32_t> relative_buckets(std::int64_t queries, std::int64_t ke
   return out;
 }
 
-std::vector<double> rotary_frequencies(std::int64_t head_size, double theta,
-                                       const RotaryScaling& s) {
-  std::vector<double> f;
-  for (std::int64_t i = 0; i < head_size / 2; ++i) {
-    double x = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
-    if (s.factor != 1) {
-      const double wavelength = 6.283185307179586 / x,
-                   length = static_cast<double>(s.original_length);
-      const double smooth =
-          (length / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
-      if (wavelength > length / s.low_freq_factor)
-        x /= s.factor;
-      else if (wavelength >= length / s.high_freq_factor)
-        x = (1 - smooth) * x / s.factor + smooth * x;
-    }
-    f.push_back(x);
-  }
-  return f;
-}
-
 template <class T>
-void sinusoidal_table(std::int64_t length, std::int64_t width, bool halves, T* out) {
+void sinusoidal_table(std::int64_t length, std::int64_t width, SinusoidKind kind, T* out) {
+  const std::int64_t span =
+      kind == SinusoidKind::last ? std::max<std::int64_t>(width - 2, 1) : width;
   for (std::int64_t p = 0; p < length; ++p)
     for (std::int64_t c = 0; c < width; ++c) {
       const double angle =
           static_cast<double>(p) *
-          std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(width));
-      const std::int64_t at = halves ? c / 2 + c % 2 * ceil_div(width, 2) : c;
+          std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(span));
+      const std::int64_t at =
+          kind == SinusoidKind::interleaved ? c : c / 2 + c % 2 * ceil_div(width, 2);
       out[p * width + at] =
           static_cast<T>(static_cast<Accum<T>>(c % 2 ? std::cos(angle) : std::sin(angle)));
     }
 }
-template void sinusoidal_table(std::int64_t, std::int64_t, bool, float*);
-template void sinusoidal_table(std::int64_t, std::int64_t, bool, double*);
-template void sinusoidal_table(std::int64_t, std::int64_t, bool, bf16*);
-template void sinusoidal_table(std::int64_t, std::int64_t, bool, f16*);
+template void sinusoidal_table(std::int64_t, std::int64_t, SinusoidKind, float*);
+template void sinusoidal_table(std::int64_t, std::int64_t, SinusoidKind, double*);
+template void sinusoidal_table(std::int64_t, std::int64_t, SinusoidKind, bf16*);
+template void sinusoidal_table(std::int64_t, std::int64_t, SinusoidKind, f16*);
 
 }  // namespace tfm::nn

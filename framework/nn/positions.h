@@ -17,16 +17,23 @@ std::vector<double> alibi_slopes(std::int64_t heads);
 std::vector<std::int32_t> relative_buckets(std::int64_t queries, std::int64_t keys,
                                            std::int64_t buckets, std::int64_t max_distance,
                                            bool bidirectional);
-// Rotary frequencies theta^(-2i/D), i < D/2, with Llama 3's scaling if factor != 1.
-struct RotaryScaling {
-  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
-  std::int64_t original_length = 8192;
+// Rotary positions of the first R columns of heads.
+struct Rotary {
+  std::vector<double> frequency;  // (R/2); empty: none
+  // For sequences of more than original_length positions; empty: as above.
+  std::vector<double> long_frequency = {};
+  std::int64_t original_length = 0;
+  double factor = 1;  // of the columns that turn
+  const std::vector<double>& frequencies(std::int64_t length) const {
+    return long_frequency.empty() || length <= original_length ? frequency : long_frequency;
+  }
 };
-std::vector<double> rotary_frequencies(std::int64_t head_size, double theta,
-                                       const RotaryScaling& scaling);
 // Writes the table PE (length, width), row-major (Vaswani et al. 2017): PE[p, 2i] = sin(x) and
-// PE[p, 2i+1] = cos(x), x = p / 10000^(2i/width). halves: all sines before all cosines.
+// PE[p, 2i+1] = cos(x), x = p / 10000^(2i/width). halves: all sines before all cosines. last:
+// so, with x = p / 10000^(2i/(width - 2)), so that the last frequency is 1/10000 (Tensor2Tensor,
+// Vaswani et al. 2018).
+enum class SinusoidKind : std::uint8_t { interleaved, halves, last };
 template <class T>
-void sinusoidal_table(std::int64_t length, std::int64_t width, bool halves, T* out);
+void sinusoidal_table(std::int64_t length, std::int64_t width, SinusoidKind kind, T* out);
 
 }  // namespace tfm::nn

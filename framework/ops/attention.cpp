@@ -26,6 +26,7 @@ void check(const graph::Recorder& r, const AttentionInputs& in, const AttentionO
     TFM_CHECK(!segments ||
                   (r.info(segments).shape == Shape{rows} && r.info(segments).dtype == DType::i32),
               "one int32 segment a row");
+  TFM_CHECK(!in.sinks || r.info(in.sinks).shape == Shape{o.heads}, "one sink a head");
   TFM_CHECK(!in.relative_bias || o.alibi_slopes.empty(), "one kind of bias");
   TFM_CHECK(o.alibi_slopes.empty() || std::ssize(o.alibi_slopes) == o.heads, "one slope a head");
   if (!in.relative_bias) return;
@@ -37,6 +38,20 @@ void check(const graph::Recorder& r, const AttentionInputs& in, const AttentionO
 }
 
 }  // namespace
+
+graph::Work attention_work(const AttentionOptions& o, std::int64_t batch, int products,
+                           int kernels) {
+  const double of_pair = 2.0 * products * batch / o.share.ranks * o.heads * o.head_size,
+               own = o.visible.right == 0 ? 0.5 * static_cast<double>(o.queries) : 0,
+               pairs =
+                   static_cast<double>(o.visible.pairs({o.keys - o.queries, o.keys}, {0, o.keys})),
+               seen = of_pair * (pairs - own);
+  return {.attention_flops = seen,
+          .masked_flops = of_pair * o.queries * o.keys - seen,
+          .head_size = o.head_size,
+          .keys = o.keys,
+          .kernels = kernels};
+}
 
 graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionOptions options) {
   check(r, in, options);
@@ -53,7 +68,7 @@ graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionO
     if (!options.alibi_slopes.empty())
       alibi = alibi_table<Accum<T>>(r, options.alibi_slopes, options.queries, options.keys);
     const std::vector<graph::Value> inputs{
-        in.q, in.kv, in.q_segments, in.k_segments, in.relative_bias, bucket, alibi};
+        in.q, in.kv, in.q_segments, in.k_segments, in.relative_bias, bucket, alibi, in.sinks};
     op->inputs = graph::given(inputs);
     op->batch = N * options.share.ranks / options.queries;
     if (options.dropout > 0) op->stream = r.random_stream("attention.dropout");

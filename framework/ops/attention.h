@@ -1,6 +1,6 @@
 #pragma once
 // Attention to keys that this rank holds. Attention to keys of several ranks is derived from it.
-#include "kernels/attention.h"
+#include "kernels/attention_sinks.h"
 #include "kernels/elementwise.h"
 #include "kernels/scratch.h"
 #include "ops/ops.h"
@@ -10,24 +10,13 @@ namespace tfm::ops {
 // Work of a pass with so many products, each of 2 D flops per head and pair of a query and a key
 // that it sees. A causal query's own key counts by half, so that the whole is a half, as usual
 // (Dao et al. 2022).
-inline graph::Work attention_work(const AttentionOptions& o, std::int64_t batch, int products,
-                                  int kernels) {
-  const double of_pair = 2.0 * products * batch / o.share.ranks * o.heads * o.head_size,
-               own = o.visible.right == 0 ? 0.5 * static_cast<double>(o.queries) : 0,
-               pairs =
-                   static_cast<double>(o.visible.pairs({o.keys - o.queries, o.keys}, {0, o.keys})),
-               seen = of_pair * (pairs - own);
-  return {.attention_flops = seen,
-          .masked_flops = of_pair * o.queries * o.keys - seen,
-          .head_size = o.head_size,
-          .keys = o.keys,
-          .kernels = kernels};
-}
+graph::Work attention_work(const AttentionOptions& o, std::int64_t batch, int products,
+                           int kernels);
 
 template <class T>
 struct Attention : graph::Op {
   // alibi: bias by distance, (H, T + S - 1), see ops/table.h.
-  enum In { q, kv, q_segments, k_segments, relative_bias, bucket, alibi };
+  enum In { q, kv, q_segments, k_segments, relative_bias, bucket, alibi, sinks };
   enum Out { y, lse };
   // A range of queries against a range of keys, in every sequence.
   struct Block {
@@ -56,11 +45,13 @@ struct Attention : graph::Op {
   void forward(graph::Exec& e) const override {
     expand_bias(e, all());
     device::on(e.stream(), [&](auto& s) { kernels::attention(s, args(e, all())); });
+    add_sinks(e, args(e, all()));
   }
   void backward(graph::Exec& e) const override {
     const graph::GradSlot dq = e.grad_in(q), dkv = self() ? dq : e.grad_in(kv);
     TFM_CHECK(dq && dkv && !dq.accumulate && !dkv.accumulate,
               "the gradients of queries, keys and values have one writer");
+    sinks_gradient(e, args(e, all()), e.grad_out(y).template ptr<T>(), false);
     backward(e, all(), args(e, all()), e.grad_out(y).template ptr<T>(), dq.tensor.template ptr<T>(),
              dkv.tensor.template ptr<T>() + (self() ? q_width() : 0), false);
   }
@@ -129,7 +120,21 @@ struct Attention : graph::Op {
   }
 
   kernels::AttentionArgs<T> args(const graph::Exec& e, const Block& of) const;
-  // `more`: the gradient of the relative bias is added to.
+  // Sinks are added to attention to all keys. `more`: gradients of parameters are added to.
+  void add_sinks(const graph::Exec& e, const kernels::AttentionArgs<T>& a) const {
+    const T* const x = e.in(sinks).template ptr<T>();
+    if (x) device::on(e.stream(), [&](auto& s) { attention_sinks(s, kernels::sinks_of(a, x)); });
+  }
+  void sinks_gradient(graph::Exec& e, const kernels::AttentionArgs<T>& a, const T* dy,
+                      bool more) const {
+    if (const graph::GradSlot d = e.grad_in(sinks))
+      device::on(e.stream(), [&](auto& s) {
+        const auto forward = kernels::sinks_of(a, e.in(sinks).template ptr<T>());
+        kernels::attention_sinks_backward(
+            s, kernels::AttentionSinksBackwardArgs<T>{
+                   forward, dy, d.tensor.template ptr<Accum<T>>(), more || d.accumulate});
+      });
+  }
   void backward(graph::Exec& e, const Block& of, const kernels::AttentionArgs<T>& forward,
                 const T* dy, T* dq, T* dk, bool more) const {
     const graph::GradSlot dtable = e.grad_in(relative_bias);

@@ -7,7 +7,7 @@ namespace {
 template <class T>
 struct CachedAttention final : graph::Op {
   // alibi: bias by distance, (H, T + capacity - 1)
-  enum In { qkv, cache, relative_bias, bucket, alibi };
+  enum In { qkv, cache, relative_bias, bucket, alibi, sinks };
   enum Out { y };
 
   AttentionOptions options;
@@ -23,8 +23,7 @@ struct CachedAttention final : graph::Op {
   }
 
   void forward(graph::Exec& e) const override {
-    const std::int64_t D = options.head_size, q_width = options.q_width(),
-                       kv_width = options.kv_width();
+    const std::int64_t q_width = options.q_width(), kv_width = options.kv_width();
     const std::int64_t position = e.state().first_position, capacity = options.keys,
                        queries = options.queries, keys = position + queries;
     const std::int64_t used = queries + keys - 1, row = q_width + kv_width;
@@ -52,26 +51,28 @@ struct CachedAttention final : graph::Op {
             s, kernels::CopyRowsArgs<Accum<T>>{
                    options.heads, used, e.in(alibi).template ptr<Accum<T>>() + capacity - keys,
                    distances(), bias, used});
-      kernels::attention(
-          s, kernels::AttentionArgs<T>{.batch = batch,
-                                       .heads = options.heads,
-                                       .kv_heads = options.kv_heads,
-                                       .queries = queries,
-                                       .keys = keys,
-                                       .head_size = D,
-                                       .q = fresh,
-                                       .k = held,
-                                       .v = options.values_are_keys ? held : held + kv_width / 2,
-                                       .q_stride = row,
-                                       .kv_stride = kv_width,
-                                       .out = e.out(y).template ptr<T>(),
-                                       .out_stride = q_width,
-                                       .lse = lse,
-                                       .scale = static_cast<Accum<T>>(options.scale),
-                                       .softcap = static_cast<Accum<T>>(options.softcap),
-                                       .visible = options.visible,
-                                       .bias = buckets > 0 || e.in(alibi) ? bias : nullptr,
-                                       .kv_length = capacity});
+      const kernels::AttentionArgs<T> a{.batch = batch,
+                                        .heads = options.heads,
+                                        .kv_heads = options.kv_heads,
+                                        .queries = queries,
+                                        .keys = keys,
+                                        .head_size = options.head_size,
+                                        .q = fresh,
+                                        .k = held,
+                                        .v = options.values_are_keys ? held : held + kv_width / 2,
+                                        .q_stride = row,
+                                        .kv_stride = kv_width,
+                                        .out = e.out(y).template ptr<T>(),
+                                        .out_stride = q_width,
+                                        .lse = lse,
+                                        .scale = static_cast<Accum<T>>(options.scale),
+                                        .softcap = static_cast<Accum<T>>(options.softcap),
+                                        .visible = options.visible,
+                                        .bias = buckets > 0 || e.in(alibi) ? bias : nullptr,
+                                        .kv_length = capacity};
+      kernels::attention(s, a);
+      if (const T* of_heads = e.in(sinks).template ptr<T>())
+        kernels::attention_sinks(s, kernels::sinks_of(a, of_heads));
     });
   }
   void backward(graph::Exec&) const override {
@@ -82,7 +83,8 @@ struct CachedAttention final : graph::Op {
 }  // namespace
 
 graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value cache,
-                              graph::Value relative_bias, AttentionOptions options) {
+                              graph::Value relative_bias, graph::Value sinks,
+                              AttentionOptions options) {
   const Shape in = r.info(qkv).shape, held = r.info(cache).shape;
   const std::int64_t q_width = options.q_width(), kv_width = options.kv_width();
   const std::int64_t batch = div_exact(in[0], options.queries);
@@ -104,7 +106,7 @@ graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value
     if (!options.alibi_slopes.empty())
       alibi = alibi_table<Accum<T>>(r, options.alibi_slopes, options.queries, options.keys);
     op->options = std::move(options);
-    return r.apply(std::move(op), {qkv, cache, relative_bias, bucket, alibi},
+    return r.apply(std::move(op), {qkv, cache, relative_bias, bucket, alibi, sinks},
                    {{{in[0], q_width}, r.dtype()}});
   });
 }

@@ -24,17 +24,32 @@ void DropoutAdd::backward(graph::Exec& e) const {
   });
 }
 
-graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residual, double p,
-                         const ActivationRegion& place) {
+namespace {
+
+graph::Value record(graph::Recorder& r, graph::Value x, graph::Value residual, double p,
+                    double jitter, const ActivationRegion& place) {
   auto op = std::make_unique<DropoutAdd>();
   const Shape shape = r.info(x).shape;
   op->rows = shape[0];
   op->cols = shape[1];
   op->p = p;
+  op->jitter = jitter;
   op->place = place;
   op->has_residual = static_cast<bool>(residual);
-  if (p > 0) op->stream = r.random_stream(std::string(op->kind()));
+  if (p > 0 || jitter > 0) op->stream = r.random_stream(std::string(op->kind()));
   return r.apply(std::move(op), {x, residual, place.slot, place.global}, {{shape, r.dtype()}});
+}
+
+}  // namespace
+
+graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residual, double p,
+                         const ActivationRegion& place) {
+  return record(r, x, residual, p, 0, place);
+}
+
+graph::Value jitter(graph::Recorder& r, graph::Value x, double range,
+                    const ActivationRegion& place) {
+  return record(r, x, {}, 0, range, place);
 }
 
 }  // namespace tfm::ops

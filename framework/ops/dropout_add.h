@@ -21,6 +21,7 @@ struct DropoutAdd final : graph::Op {
 
   std::int64_t rows, cols;
   double p;
+  double jitter = 0;
   ActivationRegion place;
   std::uint32_t stream = 0;
   bool has_residual;
@@ -31,11 +32,13 @@ struct DropoutAdd final : graph::Op {
             false, mask(e), where(e)};
   }
 
-  std::string_view kind() const override { return has_residual ? "residual" : "dropout"; }
+  std::string_view kind() const override {
+    return jitter > 0 ? "jitter" : has_residual ? "residual" : "dropout";
+  }
   graph::Saved saved() const override { return {.inputs = {slot, global}}; }
   bool cheap() const override { return true; }
   graph::OperandSet passes_gradient() const override {
-    return p == 0 ? graph::OperandSet{x, residual} : graph::OperandSet{residual};
+    return p == 0 && jitter == 0 ? graph::OperandSet{x, residual} : graph::OperandSet{residual};
   }
   graph::Work work(graph::Phase) const override { return {.kernel_per_gradient = true}; }
   void forward(graph::Exec& e) const override;
@@ -43,7 +46,10 @@ struct DropoutAdd final : graph::Op {
 
  private:
   kernels::Dropout mask(const graph::Exec& e) const {
-    return {static_cast<float>(p), {e.state().seed, Purpose::dropout, stream}, e.numbers()};
+    return {static_cast<float>(p),
+            {e.state().seed, Purpose::dropout, stream},
+            e.numbers(),
+            static_cast<float>(jitter)};
   }
   kernels::DropoutPlace where(const graph::Exec& e) const {
     kernels::DropoutPlace w = dropout_place(place);

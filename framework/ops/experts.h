@@ -7,9 +7,10 @@
 
 namespace tfm::ops {
 
-// Scores of experts before any normalization, (N, E) of the accumulation type: x (N, C) W^T with W
-// (E, C).
-graph::Value router_logits(graph::Recorder& r, graph::Value x, graph::Value weight);
+// Scores of experts before any normalization, (N, E) of the accumulation type: x (N, C) W^T + b
+// with W (E, C) and b (E) or absent.
+graph::Value router_logits(graph::Recorder& r, graph::Value x, graph::Value weight,
+                           graph::Value bias = {});
 
 // Experts that tokens take. Padding, where mask (B T) int32 of whole sequences is negative, does
 // not count in statistics and counts.

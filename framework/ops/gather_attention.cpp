@@ -118,6 +118,7 @@ struct GatherAttention final : ContextAttention<T> {
     for (int k = 0; k < 2; ++k) {
       Base::expand_bias(e, of_chunk(k));
       device::on(e.stream(), [&](auto& s) { kernels::attention(s, chunk_args(phase, e, k)); });
+      Base::add_sinks(e, chunk_args(phase, e, k));
     }
   }
   void backward_of_chunks(graph::Exec& e) const {
@@ -128,8 +129,10 @@ struct GatherAttention final : ContextAttention<T> {
       const kernels::AttentionArgs<T> a = chunk_args(kPhase, e, k);
       const std::int64_t rows = k * queries().chunk_tokens();
       // dk and dv are strided as keys are.
-      Base::backward(e, of_chunk(k), a, e.grad_out(Base::y).template ptr<T>() + rows * a.out_stride,
-                     dq.template ptr<T>() + rows * a.q_stride, k == 0 ? sum : more, k > 0);
+      const T* const dy = e.grad_out(Base::y).template ptr<T>() + rows * a.out_stride;
+      Base::sinks_gradient(e, a, dy, k > 0);
+      Base::backward(e, of_chunk(k), a, dy, dq.template ptr<T>() + rows * a.q_stride,
+                     k == 0 ? sum : more, k > 0);
     }
     device::on(e.stream(), [&](auto& s) {
       kernels::copy(s, kernels::CopyArgs<T>{all_elements(), more, sum, true});

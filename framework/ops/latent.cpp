@@ -31,7 +31,7 @@ struct LatentHeads final : graph::Op {
   void each(graph::Exec& e, F&& f) const {
     each_chunk(options.rows, 0, options.rows.tokens(), [&](const ChunkRows& c) {
       const kernels::Positions p{options.rows.chunk_length(), e.state().first_position + c.start,
-                                 e.in(frequency).ptr<double>()};
+                                 e.in(frequency).ptr<double>(), options.factor};
       device::on(e.stream(), [&](auto& s) { f(s, c, p); });
     });
   }
@@ -119,7 +119,7 @@ struct AbsorbedHeads final : graph::Op {
       const std::int64_t rows = options.rows.tokens(), size = plain + turning,
                          key = width + turning, row = (heads + 1) * key;
       const kernels::Positions p{options.rows.sequence_length, e.state().first_position,
-                                 e.in(frequency).ptr<double>()};
+                                 e.in(frequency).ptr<double>(), options.factor};
       const T *const from = e.in(q).ptr<T>(), *const w = e.in(weight).ptr<T>();
       T* const to = e.out(y).ptr<T>();
       device::on(e.stream(), [&](auto& s) {

@@ -10,6 +10,7 @@ namespace tfm::ops {
 struct LatentOptions {
   kernels::LatentSizes sizes;
   std::vector<double> frequency;  // (R / 2)
+  double factor = 1;              // of turned columns
   Rows rows;
 };
 // Rows of queries, keys and values for self-attention with H = KV heads of D columns, (N, 3 H D),

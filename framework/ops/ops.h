@@ -74,6 +74,9 @@ struct ActivationRegion {
 // qualified name.
 graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residual, double p,
                          const ActivationRegion& place);
+// y = x times a random factor in [1 - range, 1 + range) for each element, a stream as above.
+graph::Value jitter(graph::Recorder& r, graph::Value x, double range,
+                    const ActivationRegion& place);
 
 // scale * table[ids] for ids (N) int32; ids outside [vocab_begin, vocab_end) give zero rows.
 struct EmbeddingOptions {
@@ -89,13 +92,15 @@ graph::Value embedding(graph::Recorder& r, graph::Value ids, graph::Value table,
 graph::Value add_position(graph::Recorder& r, graph::Value x, graph::Value table,
                           const ActivationRegion& place, std::int64_t first = 0);
 
-// Rotary positions (rotate-half form) for the first `heads` heads of each row of x.
+// Rotary positions (rotate-half form) for the first R columns of the first `heads` heads of each
+// row of x, which are multiplied by `factor`, too.
 struct RotaryOptions {
   std::int64_t heads = 0, head_size = 0;
-  std::vector<double> frequency;  // (D/2)
+  std::vector<double> frequency;  // (R/2)
+  double factor = 1;
   Rows rows;
 };
-graph::Value rotary(graph::Recorder& r, graph::Value x, RotaryOptions options);
+graph::Value rotary(graph::Recorder& r, graph::Value x, const RotaryOptions& options);
 
 // Attention of N = B T queries to M = B S keys; result (N, H D). Self-attention reads queries, keys
 // and values from one fused row. Query t sees key s if k_segments[s] >= 0 (negative: padding),
@@ -112,6 +117,7 @@ struct AttentionInputs {
   // (H of this rank, buckets) or absent: T5's bias, added to the scaled scores (Raffel et al.
   // 2020).
   graph::Value relative_bias;
+  graph::Value sinks;  // (H of this rank) or absent: see kernels/attention_sinks.h
 };
 struct AttentionOptions {
   std::int64_t heads = 0, kv_heads = 0, head_size = 0;
@@ -143,7 +149,8 @@ graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionO
 // options.buckets has T + capacity - 1 elements, [distance + capacity - 1] being the bucket of a
 // distance between positions.
 graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value cache,
-                              graph::Value relative_bias, AttentionOptions options);
+                              graph::Value relative_bias, graph::Value sinks,
+                              AttentionOptions options);
 
 // Loss (1) f64, summed over the rows whose label (N) int32 is >= 0, from hidden states x and the
 // output embedding `weight`. Computed in chunks of rows, so that at most chunk_rows x V logits

@@ -72,6 +72,7 @@ struct RingAttention final : ContextAttention<T> {
       forward_of(phase, hop, e);
       convert(e, queries().tokens(), Base::q_width(), sum_of_queries(phase, e), Base::q_width(),
               e.out(Base::y).template ptr<T>(), Base::q_width());
+      for (int q = 0; q < 2; ++q) Base::add_sinks(e, queries_of(q, e));
     }
   }
 
@@ -164,12 +165,19 @@ struct RingAttention final : ContextAttention<T> {
     return hop == 0 ? Travels{sums, keys} : Travels{0, sums + keys};
   }
 
+  // Chunk q of the queries against a block of keys, which are yet to be given.
+  kernels::AttentionArgs<T> queries_of(int q, const graph::Exec& e, const Block& of) const {
+    kernels::AttentionArgs<T> a = Base::args(e, of);
+    const std::int64_t rows = q * queries().chunk_tokens();
+    a.q += rows * a.q_stride, a.out += rows * a.out_stride, a.lse += rows * a.heads;
+    return a;
+  }
+  kernels::AttentionArgs<T> queries_of(int q, const graph::Exec& e) const {
+    return queries_of(q, e, block(0, q, q));
+  }
   kernels::AttentionArgs<T> args_of(graph::Phase phase, int hop, const HopBlock& b,
                                     const graph::Exec& e) const {
-    const Block of = block(hop, b.q, b.k);
-    kernels::AttentionArgs<T> a = Base::args(e, of);
-    const std::int64_t rows = b.q * queries().chunk_tokens();
-    a.q += rows * a.q_stride, a.out += rows * a.out_stride, a.lse += rows * a.heads;
+    kernels::AttentionArgs<T> a = queries_of(b.q, e, block(hop, b.q, b.k));
     a.k = keys_at(phase, hop, e) + b.k * keys(0).chunk_tokens() * Base::kv_width();
     a.v = a.k + Base::kv_width() / 2, a.kv_stride = Base::kv_width();
     return a;
@@ -234,6 +242,11 @@ struct RingAttention final : ContextAttention<T> {
   void finish_backward(graph::Exec& e) const {
     constexpr graph::Phase kPhase = graph::Phase::backward;
     T* const dq = Base::query_gradients(e).template ptr<T>();
+    for (int q = 0; q < 2; ++q)
+      Base::sinks_gradient(
+          e, queries_of(q, e),
+          e.grad_out(Base::y).template ptr<T>() + q * queries().chunk_tokens() * Base::q_width(),
+          q > 0);
     convert(e, queries().tokens(), Base::q_width(), sum_of_queries(kPhase, e), Base::q_width(), dq,
             Base::query_stride());
     const std::int64_t width = Base::kv_width();

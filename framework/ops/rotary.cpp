@@ -13,11 +13,12 @@ struct Rotary final : graph::Op {
   std::int64_t rows, cols;
   RotaryOptions options;
 
+  std::int64_t turning() const { return 2 * std::ssize(options.frequency); }
   std::string_view kind() const override { return "rotary"; }
   graph::Saved saved() const override { return {.inputs = {frequency}}; }
   bool cheap() const override { return true; }
   std::int64_t scratch_bytes(graph::Phase, DType dtype) const override {
-    return kernels::rotary_scratch(std::min(rows, options.rows.chunk_length()), options.head_size,
+    return kernels::rotary_scratch(std::min(rows, options.rows.chunk_length()), turning(),
                                    size_of(accum_type(dtype)));
   }
 
@@ -30,9 +31,11 @@ struct Rotary final : graph::Op {
                                       .cols = cols,
                                       .rotated_heads = options.heads,
                                       .head_size = options.head_size,
+                                      .turning = turning(),
                                       .length = options.rows.chunk_length(),
                                       .position_offset = e.state().first_position + c.start,
                                       .frequency = e.in(frequency).ptr<double>(),
+                                      .factor = options.factor,
                                       .x = from + c.first * cols,
                                       .y = to + c.first * cols,
                                       .inverse = inverse,
@@ -54,13 +57,13 @@ struct Rotary final : graph::Op {
 
 }  // namespace
 
-graph::Value rotary(graph::Recorder& r, graph::Value x, RotaryOptions options) {
+graph::Value rotary(graph::Recorder& r, graph::Value x, const RotaryOptions& options) {
   auto op = std::make_unique<Rotary>();
   const Shape shape = r.info(x).shape;
   op->rows = shape[0];
   op->cols = shape[1];
   const graph::Value frequency = table(r, "rotary", options.frequency);
-  op->options = std::move(options);
+  op->options = options;
   return r.apply(std::move(op), {x, frequency}, {{shape, r.dtype()}});
 }
 

@@ -7,21 +7,25 @@ namespace {
 
 // No other op that wants a gradient may read its result.
 struct RouterLogits final : graph::Op {
-  enum In { x, weight };
+  enum In { x, weight, bias };
   enum Out { logits };
 
   std::int64_t rows, cols, experts;
+  bool biased;
 
   std::string_view kind() const override { return "router_logits"; }
   graph::Saved saved() const override { return {.inputs = {x, weight}}; }
   graph::Work work(graph::Phase phase) const override {
-    if (phase != graph::Phase::backward) return {.products = {{rows, experts, cols}}};
+    if (phase != graph::Phase::backward)
+      return {.products = {{rows, experts, cols}}, .kernels = biased ? 3 : 1};
     return {.products = {{rows, cols, experts}, {.m = experts, .n = cols, .k = rows, .sum = true}},
-            .kernels = 3};
+            .kernels = biased ? 4 : 3};
   }
-  // Backward multiplies by the gradient in the type of the recording.
+  // Forward adds the bias in the type of the logits; backward multiplies by their gradient in that
+  // of the recording.
   std::int64_t workspace_bytes(graph::Phase phase) const override {
-    return phase == graph::Phase::backward ? rows * experts * std::int64_t{sizeof(double)} : 0;
+    const std::int64_t of_rows = phase == graph::Phase::backward ? rows : biased;
+    return of_rows * experts * std::int64_t{sizeof(double)};
   }
   void forward(graph::Exec& e) const override {
     with_float(e.in(x).dtype, [&]<class T>() {
@@ -36,6 +40,12 @@ struct RouterLogits final : graph::Op {
                                                         .ldb = cols,
                                                         .c = e.out(logits).ptr<Accum<T>>(),
                                                         .ldc = experts});
+        if (!biased) return;
+        auto* const wide = reinterpret_cast<Accum<T>*>(e.workspace());
+        kernels::convert_rows(s, kernels::ConvertRowsArgs<T, Accum<T>>{
+                                     1, experts, e.in(bias).ptr<T>(), experts, wide, experts});
+        kernels::add_bias(
+            s, kernels::AddBiasArgs<Accum<T>>{rows, experts, wide, e.out(logits).ptr<Accum<T>>()});
       });
     });
   }
@@ -61,6 +71,10 @@ struct RouterLogits final : graph::Op {
           kernels::linear_gradients(
               s, kernels::LinearGradientsArgs<T>{rows, cols, experts, 1, d, e.in(x).ptr<T>(),
                                                  dw.tensor.ptr<Accum<T>>(), dw.accumulate});
+        if (const graph::GradSlot db = e.grad_in(bias))
+          kernels::column_sum(s, kernels::ColumnSumArgs<Accum<T>>{
+                                     rows, experts, experts, e.grad_out(logits).ptr<Accum<T>>(),
+                                     db.tensor.ptr<Accum<T>>(), db.accumulate});
       });
     });
   }
@@ -195,13 +209,15 @@ struct RouterLoad final : graph::Op {
 
 }  // namespace
 
-graph::Value router_logits(graph::Recorder& r, graph::Value x, graph::Value weight) {
+graph::Value router_logits(graph::Recorder& r, graph::Value x, graph::Value weight,
+                           graph::Value bias) {
   auto op = std::make_unique<RouterLogits>();
   op->rows = r.info(x).shape[0];
   op->cols = r.info(x).shape[1];
   op->experts = r.info(weight).shape[0];
+  op->biased = static_cast<bool>(bias);
   const Shape shape{op->rows, op->experts};
-  return r.apply(std::move(op), {x, weight}, {{shape, accum_type(r.dtype())}});
+  return r.apply(std::move(op), {x, weight, bias}, {{shape, accum_type(r.dtype())}});
 }
 
 Routing route(graph::Recorder& r, graph::Value logits, graph::Value mask, graph::Value bias,

@@ -28,11 +28,13 @@ const std::vector<test::ModelCase> kContexts{
      "inner, qk_norm: whole",
      "type: tokens"},
     {"family: decoder, n_layers: 2, n_kv_heads: 4, position: rope, norm: rmsnorm, norm_position: "
-     "both, norm_plus_one: true, softcap: 0.5, attention: {softcap: 0.5, query_scalar: 3}, layers: "
-     "[a, b], layer_kinds: {a: {attention: {window: 5}}, b: {}}, dropout: 0.1",
+     "both, norm_plus_one: true, softcap: 0.5, attention: {softcap: 0.5, query_scalar: 3, sinks: "
+     "true}, rope: {fraction: 0.5, scaling: {type: longrope, original_max_seq_len: 4}}, longrope: "
+     "{short_factor: [1, 1], long_factor: [1, 2]}, layers: [a, b], layer_kinds: {a: {attention: "
+     "{window: 5}}, b: {}}, dropout: 0.1",
      "type: tokens, documents: separate"},
     {"family: encoder_decoder, n_layers: 2, position: relative, softcap: 0.5, attention: {softcap: "
-     "0.5}",
+     "0.5, sinks: true}",
      "type: pairs"},
     {"family: decoder, n_layers: 2, d_head: 6, position: rope, dropout: 0.1, attention: {type: "
      "latent, q_rank: 8, kv_rank: 12, value_size: 5}",

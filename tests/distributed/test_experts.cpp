@@ -17,8 +17,10 @@ const std::vector<std::string> kModels{
     "experts: {count: 8, top_k: 2, z_loss: 1.0e-3}",
     "family: decoder, n_layers: 2, n_heads: 8, d_head: 8, d_ff: 24, vocab_size: 50, position: "
     "rope, "
-    "norm: rmsnorm, activation: swiglu, bias: false, experts: {count: 16, top_k: 4, router: "
-    "sigmoid, scale: 2.5, shared: 1, shared_gate: true, first_dense: 1, groups: 4, top_groups: 2, "
+    "norm: rmsnorm, activation: clamped_swiglu, bias: false, experts: {count: 16, top_k: 4, "
+    "router: "
+    "sigmoid, router_bias: true, jitter: 0.1, scale: 2.5, shared: 1, shared_gate: true, "
+    "first_dense: 1, groups: 4, top_groups: 2, "
     "balance: {type: both, rate: 0.05}}",
     "family: encoder_decoder, n_layers: 2, n_heads: 8, d_head: 8, d_ff: 24, vocab_size: 50, "
     "position: relative, activation: relu, dropout: {ffn: 0.3}, "

@@ -45,7 +45,7 @@ const std::vector<std::string> kModels{
     "97, position: rope, norm: rmsnorm, activation: swiglu, bias: false, qkv_bias: true, "
     "qk_norm: true",
     "family: encoder_decoder, n_layers: 1, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, "
-    "qk_norm: true, dropout: 0.2",
+    "qk_norm: true, attention: {sinks: true}, dropout: 0.2",
     "family: decoder, n_layers: 2, n_heads: 8, d_head: 6, d_ff: 32, vocab_size: 50, position: "
     "rope, norm: rmsnorm, dropout: 0.1, attention: {type: latent, q_rank: 24, kv_rank: 16, "
     "rope_size: 2, value_size: 6}, layers: [a, b], layer_kinds: {a: {}, b: {qkv_bias: false, "

@@ -104,10 +104,12 @@ TYPED_TEST(DeviceTables, PositionsAsTheCpus) {
 struct RotaryCase {
   std::int64_t rows, cols, heads, size, row_offset, length, position_offset;
   bool inverse, accumulate, in_place;
+  std::int64_t kept = 0;  // columns of a head that do not turn
+  double factor = 1;
 
   template <class D, class T>
   Results run() const {
-    Values frequencies(size / 2);
+    Values frequencies((size - kept) / 2);
     for (std::size_t i = 0; i < frequencies.size(); ++i)
       frequencies[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(size));
     typename D::template Array<double> frequency("frequency", frequencies);
@@ -115,8 +117,8 @@ struct RotaryCase {
     typename D::template Array<T> x("x", values), y("y", rows * cols);
     y.assign(in_place ? values : Values(rows * cols, 0.5));
     kernels::rotary(D::stream(),
-                    kernels::RotaryArgs<T>{rows, cols, heads, size, row_offset, length,
-                                           position_offset, frequency,
+                    kernels::RotaryArgs<T>{rows, cols, heads, size, size - kept, row_offset, length,
+                                           position_offset, frequency, factor,
                                            in_place ? static_cast<const T*>(static_cast<T*>(y))
                                                     : static_cast<const T*>(static_cast<T*>(x)),
                                            y, inverse, accumulate});
@@ -128,7 +130,10 @@ TYPED_TEST(DeviceTables, RotatesAsTheCpu) {
                               {9, 40, 2, 16, 5, 4, 1000, false, false, true},
                               {7, 50, 3, 10, 0, 64, 7, true, true, false},
                               {5, 192, 2, 64, 3, 5, 100000, true, false, false},
-                              {3, 21, 0, 4, 0, 9, 0, false, true, false}})
+                              {3, 21, 0, 4, 0, 9, 0, false, true, false},
+                              {9, 51, 2, 20, 5, 4, 1000, false, false, true, 14, 1.25},
+                              {7, 80, 3, 25, 0, 64, 7, true, true, false, 1, 1.5},
+                              {5, 192, 2, 64, 3, 5, 100000, true, false, false, 32}})
     expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
 }
 TYPED_TEST(DeviceTables, DISABLED_RotatesAtRealShapes) {
@@ -143,7 +148,7 @@ TEST(DeviceRotary, TurnsBack) {
   for (bool inverse : {false, true})
     kernels::rotary(device_stream(),
                     kernels::RotaryArgs<double>{
-                        8, 32, 2, 16, 3, 8, 50, frequency,
+                        8, 32, 2, 16, 16, 3, 8, 50, frequency, 1,
                         inverse ? static_cast<double*>(y) : static_cast<double*>(in), y, inverse});
   expect_close(y.values(), x, 1e-14, "x");
 }

@@ -1,6 +1,7 @@
 // Activations, dropout and sums over columns on the emulator.
 #include "kernel_runs.h"
 #include "kernels/activation.h"
+#include "kernels/attention_sinks.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 
@@ -53,6 +54,14 @@ TYPED_TEST(DevicePointwise, ActivationsAsTheCpus) {
         const ActivationCase c{kind, gated, rows == 3, rows, cols, first};
         expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
       }
+}
+
+TYPED_TEST(DevicePointwise, ClampedGatesAsTheCpus) {
+  for (auto [rows, cols, first] : {std::tuple{5, 37, 1}, {3, 64, 0}})
+    expect_as_cpu([&]<class D>() {
+      return ActivationCase{Activation::clamped, true, rows == 3, rows, cols, first}
+          .template run<D, TypeParam>();
+    });
 }
 
 TYPED_TEST(DevicePointwise, DISABLED_ActivationsAtRealShapes) {
@@ -183,6 +192,28 @@ TYPED_TEST(DevicePointwise, DropsWhatTheCpuDrops) {
       }
 }
 
+TYPED_TEST(DevicePointwise, SinksOfAttentionAsTheCpus) {
+  using T = TypeParam;
+  constexpr std::int64_t batch = 2, heads = 3, queries = 7;
+  for (const std::int64_t size : {5, 16})
+    expect_as_cpu([&]<class D>() {
+      const std::int64_t stride = heads * size + 3, n = batch * queries * stride;
+      Values sums = random_values(batch * heads * queries, 3);
+      sums[4] = -INFINITY;
+      typename D::template Array<T> sinks("sinks", rounded<T>(random_values(heads, 1))),
+          out("out", rounded<T>(random_values(n, 2))),
+          dout("dout", rounded<T>(random_values(n, 4)));
+      typename D::template Array<Accum<T>> lse("lse", sums), dsinks("dsinks", Values(heads, 0.5));
+      const kernels::AttentionSinksArgs<T> a{batch, heads, queries, size, sinks, out, stride, lse};
+      kernels::attention_sinks(D::stream(), a);
+      kernels::attention_sinks_backward(
+          D::stream(), kernels::AttentionSinksBackwardArgs<T>{a, dout, dsinks, size == 5});
+      return Results{{"out", out.values(), rounding<T>(4)},
+                     {"lse", lse.values(), rounding<Accum<T>>(8)},
+                     {"dsinks", dsinks.values(), rounding<T>(8)}};
+    });
+}
+
 TEST(DeviceDropout, FollowsTheDefinition) {
   const DropoutCase c{3, 22, 0.3f, false, false, {2, 5, 50}};
   const Values got = c.run<OnDevice, double>()[0].values, x = rounded<double>(random_values(66, 1));
@@ -191,6 +222,23 @@ TEST(DeviceDropout, FollowsTheDefinition) {
                 x[i] * reference::dropout_factor(0.3f, {11, Purpose::dropout, 3, 5},
                                                  (2 + i / 22) * 52 + 5 + i % 22),
                 1e-7);
+}
+
+TYPED_TEST(DevicePointwise, JittersAsTheCpu) {
+  using T = TypeParam;
+  for (const std::int64_t offset : {0, 3})
+    expect_as_cpu([&]<class D>() {
+      typename D::template Array<T> x("x", rounded<T>(random_values(5 * 37, 1))), y("y", 5 * 37);
+      kernels::dropout_add(
+          D::stream(),
+          kernels::DropoutAddArgs<T>{.rows = 5,
+                                     .cols = 37,
+                                     .x = x,
+                                     .y = y,
+                                     .dropout = {0, {11, Purpose::dropout, 3, 5}, nullptr, 0.25f},
+                                     .place = {2, offset, 50}});
+      return Results{{"y", y.values(), 0}};
+    });
 }
 
 TEST(DeviceDropout, KeepsAWordThatIsTheThreshold) {

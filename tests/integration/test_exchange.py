@@ -22,7 +22,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = sorted((ROOT / "tests/fixtures/huggingface").iterdir())
 DIVIDES = {"gpt2": ("n_head", "n_inner"), "llama": ("num_key_value_heads", "intermediate_size"), "bert": ("num_attention_heads", "intermediate_size"),
            "t5": ("num_heads", "d_ff"), "bart": ("encoder_attention_heads", "encoder_ffn_dim"), "marian": ("encoder_attention_heads", "encoder_ffn_dim"),
-           **dict.fromkeys(("gemma2", "gemma3_text", "mistral", "mixtral", "olmo2", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")),
+           "m2m_100": ("encoder_attention_heads", "encoder_ffn_dim"), "modernbert": ("num_attention_heads", "intermediate_size"),
+           "switch_transformers": ("num_heads", "d_ff"),
+           **dict.fromkeys(("gemma2", "gemma3_text", "gpt_oss", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")),
            "deepseek_v3": ("num_attention_heads", "intermediate_size", "moe_intermediate_size"),
            "roberta": ("num_attention_heads", "intermediate_size"),
            "qwen2_moe": ("num_key_value_heads", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"),
@@ -93,7 +95,7 @@ def compare(name, expected, found, rows):
 
 
 # Whose blocks and positions four ranks can share.
-IN_STAGES = {"bart_1", "bert_3", "gemma2_0", "gemma3_text_0", "gpt2_1", "llama_1", "mistral_window_0", "olmo2_1", "t5_1"}
+IN_STAGES = {"bart_1", "bert_3", "gemma2_0", "gemma3_text_0", "gpt2_1", "gpt_oss_0", "llama_1", "mistral_window_0", "modernbert_1", "olmo2_1", "phi3_1", "t5_1"}
 
 
 def check_against_transformers():
@@ -452,14 +454,33 @@ def with_more():
         yield pathlib.Path(name)
 
 
+def from_four_bits(content):
+    """With what is stored as blocks of 32 numbers of 4 bits along the inputs and powers of two, as numbers, outputs first in the file's blocks."""
+    made = {}
+    for name, (dtype, shape, raw) in content.items():
+        if name.endswith("_scales"):
+            continue
+        if not name.endswith("_blocks"):
+            made[name] = (dtype, shape, raw)
+            continue
+        scales = content[name.removesuffix("_blocks") + "_scales"][2]
+        numbers = [(0.0, 0.5, 1, 1.5, 2, 3, 4, 6)[code % 8] * (1, -1)[code // 8] * 2.0 ** (scales[i // 16] - 127)
+                   for i, byte in enumerate(raw) for code in (byte % 16, byte // 16)]
+        experts, outputs, inputs = shape[0], shape[1], shape[2] * 32
+        flat = (numbers[(e * outputs + o) * inputs + i] for e in range(experts) for i in range(inputs) for o in range(outputs))
+        made[name.removesuffix("_blocks")] = ("BF16", [experts, inputs, outputs], b"".join(struct.pack("<f", x)[2:] for x in flat))
+    return made
+
+
 def check_round_trip():
     for folder in [*FIXTURES, *with_more()]:
         run(BIN / "tfm-convert", "import", folder, "made")
         pathlib.Path("made").rename("imported")  # and take along what is kept beside
         run(BIN / "tfm-convert", "export", "imported", "exported")
-        assert tensors(folder / "model.safetensors") == tensors(pathlib.Path("exported/model.safetensors")), folder.name
+        assert from_four_bits(tensors(folder / "model.safetensors")) == tensors(pathlib.Path("exported/model.safetensors")), folder.name
         before, after = (json.loads((f / "config.json").read_text()) for f in (folder, pathlib.Path("exported")))
-        assert all(after[k] == v for k, v in before.items() if v is not None and k not in ("pad_token_id", "tie_word_embeddings")), (before, after)
+        assert all(after[k] == v for k, v in before.items() if v is not None and k not in ("pad_token_id", "tie_word_embeddings", "quantization_config")), (before, after)
+        assert "quantization_config" not in after, folder.name
         shutil.rmtree("imported"), shutil.rmtree("exported")
         if folder not in FIXTURES:  # onto itself
             content = tensors(folder / "model.safetensors")
@@ -668,18 +689,24 @@ def check_messages():
                        ("mixtral_0", [{"sliding_window": 0}, {"router_jitter_noise": 0.1}]),
                        ("qwen2_0", [{"layer_types": ["full_attention", "sliding_attention"]}, {"layer_types": ["full_attention"]},
                                     {"layer_types": ["full_attention", "chunked_attention"]},
-                                    {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}]),
+                                    {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}}]),
                        ("qwen3_moe_5", [{"layer_types": ["full_attention", "sliding_attention"]}]),
                        ("qwen3_0", [{"attention_bias": True}, {"is_causal": False},
                                     {"partial_rotary_factor": 0.5},
-                                    {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+                                    {"rope_scaling": {"rope_type": "longrope", "factor": 4.0}},
                                     {"quantization_config": {"quant_method": "fp8"}}]),
                        ("llama_1", [{"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}}]),
                        ("gemma2_0", [{"use_bidirectional_attention": True}, {"attn_logit_softcapping": 0}, {"final_logit_softcapping": -3.0},
                                      {"hidden_activation": "relu"}, {"layer_types": ["full_attention", "chunked_attention"]},
                                      {"layer_types": ["sliding_attention"]}, {"sliding_window": None, "layer_types": ["sliding_attention"] * 2}]),
                        ("gemma3_text_0", [{"use_bidirectional_attention": True}, {"attn_logit_softcapping": 50.0},
-                                          {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}]),
+                                          {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}]),
+                       ("gpt_oss_0", [{"swiglu_alpha": 1.0}, {"swiglu_limit": 6.0}, {"quantization_config": {"quant_method": "fp8"}}]),
+                       ("modernbert_0", [{"norm_bias": True}, {"attention_dropout": 0.1}, {"classifier_activation": "relu"}, {"local_attention": 0},
+                                         {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, {"is_causal": True}]),
+                       ("m2m_100_0", [{"decoder_ffn_dim": 3}, {"pad_token_id": None}]),
+                       ("phi3_2", [{"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, {"sliding_window": 0}]),
+                       ("switch_transformers_0", [{"router_dtype": "bfloat16"}, {"expert_capacity": 0}, {"is_encoder_decoder": False}]),
                        ("gpt2_0", [{"is_causal": False}, {"num_attention_heads": 1}, {"num_hidden_layers": 7}]),
                        ("t5_0", [{"dense_act_fn": "gelu_new"}, {"is_gated_act": True}, {"is_encoder_decoder": False},
                                  {"num_attention_heads": 7}, {"is_causal": True}]),

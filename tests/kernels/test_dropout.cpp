@@ -216,30 +216,31 @@ TYPED_TEST(Table, PositionsForwardAndBackward) {
 
 TYPED_TEST(Table, RotationAndItsTranspose) {
   using T = TypeParam;
-  for (bool accumulate : {false, true}) {
+  for (const auto& [accumulate, turning, factor] :
+       {std::tuple{false, 22, 1.0}, {true, 22, 1.25}, {false, 10, 1.5}, {true, 10, 1.0}}) {
     const std::int64_t rows = 37, size = 22, heads = 3, cols = size * heads + 13, offset = 5,
-                       length = 16, first = 2;
-    std::vector<double> frequency(size / 2);
-    for (std::int64_t i = 0; i < size / 2; ++i) frequency[i] = std::pow(10000.0, -2.0 * i / size);
+                       length = 16, first = 2, half = turning / 2;
+    std::vector<double> frequency(half);
+    for (std::int64_t i = 0; i < half; ++i) frequency[i] = std::pow(10000.0, -1.0 * i / half);
     const Values x = random_values(rows * cols, 1), before = random_values(rows * cols, 2),
                  w = random_values(rows * cols, 3);
     auto rotate = [&](const Values& in) {
       Values y = in;
       for (std::int64_t r = 0; r < rows; ++r)
         for (std::int64_t h = 0; h < heads; ++h)
-          for (std::int64_t i = 0; i < size / 2; ++i) {
+          for (std::int64_t i = 0; i < half; ++i) {
             const double angle = ((offset + r) % length + first) * frequency[i];
-            const std::int64_t a = r * cols + h * size + i, b = a + size / 2;
-            y[a] = in[a] * std::cos(angle) - in[b] * std::sin(angle);
-            y[b] = in[b] * std::cos(angle) + in[a] * std::sin(angle);
+            const std::int64_t a = r * cols + h * size + i, b = a + half;
+            y[a] = factor * (in[a] * std::cos(angle) - in[b] * std::sin(angle));
+            y[b] = factor * (in[b] * std::cos(angle) + in[a] * std::sin(angle));
           }
       return y;
     };
     cpu::Stream s{3};
     Guarded<T> gx(x), gy(before), gw(w), back(before);
-    kernels::RotaryArgs<T> args{rows,   cols,   heads, size,
-                                offset, length, first, frequency.data(),
-                                gx,     gy,     false, accumulate};
+    kernels::RotaryArgs<T> args{
+        rows,   cols, heads, size,  turning,   offset, length, first, frequency.data(),
+        factor, gx,   gy,    false, accumulate};
     kernels::rotary(s, args);
     const Values base = accumulate ? before : Values(rows * cols);
     expect_close(gy.values(), plus(base, rotate(x)), tolerance<T>(2), "y");

@@ -249,6 +249,31 @@ TYPED_TEST(Act, BackwardAgreesWithCentralDifferences) {
       }
 }
 
+// Gates and what they are multiplied by inside and outside the limits.
+TYPED_TEST(Act, ClampedGates) {
+  using T = TypeParam;
+  constexpr std::int64_t n = 25;
+  Values x;
+  for (int gate = 0; gate < n; ++gate) {
+    x.insert(x.end(), n, gate - 12.25);
+    for (int up = 0; up < n; ++up) x.push_back(up - 12.25);
+  }
+  const Values dy = random_values(n * n, 7);
+  cpu::Stream s{1};
+  Guarded<T> gx(x), gdy(dy), y(n * n), dx(x.size());
+  const auto kind = Activation::clamped;
+  kernels::activation(s, kernels::ActivationArgs<T>{n, n, kind, true, gx, y});
+  kernels::activation_backward(
+      s, kernels::ActivationBackwardArgs<T>{n, n, kind, true, gx, gdy, dx, false});
+  const auto reference = [&](const Values& at) {
+    return reference::activation(kind, true, n, n, at);
+  };
+  expect_close(y.values(), reference(x), tolerance<T>(60), "y");
+  expect_close(dx.values(),
+               differences(x, [&](const Values& at) { return dot(reference(at), dy); }),
+               sizeof(T) == 4 ? 2e-5 : 2e-8, "dx");
+}
+
 TEST(ActivationNumbers, NotANumberStaysOne) {
   cpu::Stream s{1};
   const float nan = std::numeric_limits<float>::quiet_NaN();

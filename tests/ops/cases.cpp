@@ -20,6 +20,7 @@ struct AttentionCase {
   SequenceShare share = {};
   bool ring = false;
   double softcap = 0;
+  bool sinks = false;
 };
 
 // Two sequences of four queries of this rank; attention over themselves, or over two sequences of
@@ -29,6 +30,7 @@ OpCase attention_case(const std::string& name, const AttentionCase& c) {
   std::vector<Shape> inputs{{8, (c.heads + (c.keys ? 0 : 2 * c.kv)) * D}};
   if (c.keys) inputs.push_back({2 * S / c.share.ranks, 2 * c.kv * D});
   if (c.position == Position::relative) inputs.push_back({c.heads, 3});
+  if (c.sinks) inputs.push_back({c.heads});
   return {"attention", name, inputs,
           [=](graph::Recorder& r, const std::vector<graph::Value>& in) {
             ops::AttentionOptions o{.heads = c.heads,
@@ -53,7 +55,8 @@ OpCase attention_case(const std::string& name, const AttentionCase& c) {
               a.k_segments = r.input(c.documents ? "segments" : "padding", {2 * S}, DType::i32);
             if (c.documents)
               a.q_segments = S == T ? a.k_segments : r.input("segments", {2 * T}, DType::i32);
-            if (c.position == Position::relative) a.relative_bias = in.back();
+            if (c.position == Position::relative) a.relative_bias = in[c.keys ? 2 : 1];
+            if (c.sinks) a.sinks = in.back();
             return ops::attention(r, a, o);
           },
           c.keys ? 2u : 1u};
@@ -65,7 +68,7 @@ std::vector<OpCase> with_shared_attention(std::vector<OpCase> all) {
     for (const bool ring : {false, true}) {
       c.ring = ring;
       all.push_back(attention_case((ring ? "ring_" : "gather_") + name, c));
-      all.back().cancels = c.position == Position::relative;
+      all.back().cancels = c.position == Position::relative || c.sinks;
     }
   };
   add("causal", {.share = {2, 0}});
@@ -92,6 +95,14 @@ std::vector<OpCase> with_shared_attention(std::vector<OpCase> all) {
                                     .documents = true,
                                     .share = {2, 0},
                                     .softcap = 0.7});
+  add("sinks", {.share = {2, 1}, .sinks = true});
+  add("sinks_window_documents_relative", {.heads = 4,
+                                          .visible = {2, 0},
+                                          .dropout = 0.3,
+                                          .position = Position::relative,
+                                          .documents = true,
+                                          .share = {4, 1},
+                                          .sinks = true});
   add("cross_window", {.visible = {1, 1}, .keys = 4, .share = {2, 1}});
   return all;
 }
@@ -204,7 +215,7 @@ OpCase batch_balance_case(const std::string& kind, const std::string& name, cons
 }
 
 // Two heads of 4 plain and 4 turning columns, with values of 5.
-ops::LatentOptions latent(const Rows& rows) { return {{2, 4, 4, 5}, {1.0, 0.1}, rows}; }
+ops::LatentOptions latent(const Rows& rows) { return {{2, 4, 4, 5}, {1.0, 0.1}, 1.25, rows}; }
 
 const ops::ActivationRegion kPlace{.rows = {.sequence_length = 4}, .cols_total = 5};
 // Rows 3 to 10 of a rank's chunks of four, of which a sequence has six.
@@ -307,6 +318,13 @@ const std::vector<OpCase>& op_cases() {
       activation_case("tanh", Activation::tanh, false),
       activation_case("swiglu", Activation::silu, true),
       activation_case("geglu", Activation::gelu_tanh, true),
+      activation_case("clamped", Activation::clamped, true),
+      {"jitter",
+       "of_a_share",
+       {{8, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::jitter(r, in[0], 0.2, kSharedPlace);
+       }},
       {"residual",
        "plain",
        {{8, 5}, {8, 5}},
@@ -372,14 +390,27 @@ const std::vector<OpCase>& op_cases() {
        "two_heads",
        {{8, 18}},
        [](graph::Recorder& r,
-          const auto& in) { return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, {2, 4}}); }},
+          const auto& in) { return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, 1, {2, 4}}); }},
+      {"rotary",
+       "of_a_part",
+       {{8, 18}},
+       [](graph::Recorder& r,
+          const auto& in) { return ops::rotary(r, in[0], {2, 6, {1.0, 0.3}, 1.25, {2, 4}}); }},
       {"rotary",
        "of_a_share",
        {{8, 18}},
        [](graph::Recorder& r,
           const auto&
-              in) { return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, {2, 8, {2, 1}}}); }},
+              in) { return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, 1, {2, 8, {2, 1}}}); }},
       attention_case("causal", {}),
+      attention_case("sinks", {.sinks = true}),
+      attention_case("sinks_grouped_window_dropout",
+                     {.heads = 4, .visible = {1, 0}, .dropout = 0.3, .sinks = true}),
+      attention_case("sinks_relative_padding", {.visible = {},
+                                                .position = Position::relative,
+                                                .padding = true,
+                                                .sinks = true}),
+      attention_case("sinks_cross_capped", {.visible = {}, .keys = 7, .softcap = 0.7, .sinks = true}),
       attention_case("full", {.visible = {}}),
       attention_case("window", {.visible = {1, 0}}),
       attention_case("window_both_ways", {.visible = {1, 1}, .position = Position::relative}),
@@ -425,6 +456,15 @@ const std::vector<OpCase>& op_cases() {
                    {.top_k = 3, .sigmoid = true, .normalize = false, .scale = 2}, false),
       experts_case("route", "biased_groups",
                    {.sigmoid = true, .scale = 2.5, .groups = 2, .biased = true}, false),
+      {"router_logits",
+       "biased",
+       {{8, 5}, {4, 5}, {4}},
+       [](graph::Recorder& r, const auto& in) {
+         const kernels::RouterOptions o = ExpertsCase{}.options();
+         const graph::Value logits = ops::router_logits(r, in[0], in[1], in[2]);
+         return ops::router_term(r, kernels::RouterTerm::z, ops::route(r, logits, {}, {}, o), o, {},
+                                 0);
+       }},
       router_case("route", "balance", {}, kernels::RouterTerm::balance),
       {"latent_heads",
        "of_sequences",

@@ -56,8 +56,15 @@ inline double activation(kernels::Activation kind, double x) {
     case kernels::Activation::gelu_tanh:
       return 0.5 * x *
              (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    case kernels::Activation::clamped:
+      x = std::min(x, 7.0);
+      return x / (1 + std::exp(-1.702 * x));
   }
   return 0;
+}
+// What the activation of a gate is multiplied by.
+inline double lifted(kernels::Activation kind, double up) {
+  return kind == kernels::Activation::clamped ? 1 + std::clamp(up, -7.0, 7.0) : up;
 }
 
 inline Values activation(kernels::Activation kind, bool gated, std::int64_t rows, std::int64_t cols,
@@ -65,8 +72,9 @@ inline Values activation(kernels::Activation kind, bool gated, std::int64_t rows
   Values y(rows * cols);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < cols; ++c)
-      y[r * cols + c] = gated ? activation(kind, x[r * 2 * cols + c]) * x[(r * 2 + 1) * cols + c]
-                              : activation(kind, x[r * cols + c]);
+      y[r * cols + c] =
+          gated ? activation(kind, x[r * 2 * cols + c]) * lifted(kind, x[(r * 2 + 1) * cols + c])
+                : activation(kind, x[r * cols + c]);
   return y;
 }
 

@@ -38,7 +38,7 @@ void forward(cpu::Stream& stream, const ActivationArgs<T>& a) {
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
         store(y + i,
               point<Kind, Accum<T>>(load_ahead(gate + i, m, next)).value *
-                  load_ahead(up + i, m, next),
+                  lifted<Kind, Accum<T>>(load_ahead(up + i, m, next)),
               m);
       });
     });
@@ -65,8 +65,8 @@ void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
         const Vec<T> d = load_ahead(dy + i, m, a.cols), u = load_ahead(up + i, m, next);
         const auto p = point<Kind, Accum<T>>(load_ahead(gate + i, m, next));
-        put(dgate + i, d * u * p.slope, m);
-        put(dup + i, d * p.value, m);
+        put(dgate + i, d * lifted<Kind, Accum<T>>(u) * p.slope, m);
+        put(dup + i, lifted_gradient<Kind, Accum<T>>(u, d * p.value), m);
       });
     });
   } else {

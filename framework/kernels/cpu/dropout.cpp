@@ -27,7 +27,7 @@ void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const A
 
 template <bool Residual, bool Accumulate, class T>
 void run(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
-  if (a.dropout.p == 0) {
+  if (a.dropout.p == 0 && a.dropout.jitter == 0) {
     parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) {
       add<Residual, Accumulate, T>(a, begin, end - begin, nullptr);
     });

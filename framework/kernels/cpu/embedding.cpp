@@ -95,29 +95,34 @@ void add_position_backward(cpu::Stream& stream, const PositionBackwardArgs<T>& a
 
 template <class T>
 void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
-  TFM_CHECK(a.head_size % 2 == 0 && a.rotated_heads * a.head_size <= a.cols,
-            std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) +
-                " in a row of " + std::to_string(a.cols));
-  const std::int64_t half = a.head_size / 2, step = 2 * half;
+  TFM_CHECK(
+      a.turning % 2 == 0 && a.turning <= a.head_size && a.rotated_heads * a.head_size <= a.cols,
+      std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) +
+          " in a row of " + std::to_string(a.cols));
+  const std::int64_t half = a.turning / 2, step = 2 * half;
   const auto* const table = rotations<Accum<T>>(
-      stream, std::min(a.rows, a.length), half, a.frequency,
+      stream, std::min(a.rows, a.length), half, a.frequency, a.factor,
       [&](std::int64_t r) { return (a.row_offset + r) % a.length + a.position_offset; });
   const Accum<T> sign = a.inverse ? -1 : 1;
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* x = a.x + r * a.cols;
     const Accum<T>*cosine = table + r % a.length * step, *sine = cosine + half;
     T* y = a.y + r * a.cols;
-    for (std::int64_t h = 0; h < a.rotated_heads; ++h) {
+    const auto keep = [&](std::int64_t first, std::int64_t end) {
       if (a.accumulate)
-        rotate<T, true>(x + h * a.head_size, y + h * a.head_size, cosine, sine, half, sign);
+        add_row(y + first, x + first, Accum<T>{1}, end - first);
+      else if (x != y)
+        std::copy(x + first, x + end, y + first);
+    };
+    for (std::int64_t h = 0; h < a.rotated_heads; ++h) {
+      const std::int64_t first = h * a.head_size;
+      if (a.accumulate)
+        rotate<T, true>(x + first, y + first, cosine, sine, half, sign);
       else
-        rotate<T, false>(x + h * a.head_size, y + h * a.head_size, cosine, sine, half, sign);
+        rotate<T, false>(x + first, y + first, cosine, sine, half, sign);
+      if (a.turning < a.head_size) keep(first + a.turning, first + a.head_size);
     }
-    const std::int64_t rest = a.rotated_heads * a.head_size;
-    if (a.accumulate)
-      add_row(y + rest, x + rest, Accum<T>{1}, a.cols - rest);
-    else if (x != y)
-      std::copy(x + rest, x + a.cols, y + rest);
+    keep(a.rotated_heads * a.head_size, a.cols);
   });
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 template <class W>
 W* angles_of(cpu::Stream& stream, const Positions& p, std::int64_t rows, std::int64_t turning) {
-  return rotations<W>(stream, std::min(rows, p.length), turning / 2, p.frequency,
+  return rotations<W>(stream, std::min(rows, p.length), turning / 2, p.frequency, p.factor,
                       [&](std::int64_t r) { return r + p.offset; });
 }
 

@@ -71,6 +71,8 @@ const T* dropout_factors(const Dropout& d, std::uint64_t first, std::int64_t n, 
     random_words(key, (first + static_cast<std::uint64_t>(i)) >> 2, words);
 #pragma omp simd
     for (int j = 0; j < kPhiloxElements; ++j) buffer[i + j] = words[j] >= threshold ? scale : T{0};
+    if (d.jitter > 0)
+      for (int j = 0; j < kPhiloxElements; ++j) buffer[i + j] = static_cast<T>(d.factor(words[j]));
   }
   return buffer + skip;
 }

@@ -56,7 +56,8 @@ struct GatedForward {
     const auto g = load_pack(gate, part), up = load_pack(gate + a.cols, part);
     Accum<T> y[kPack];
     TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) y[i] = point<Kind, Accum<T>>(g[i]).value * up[i];
+    for (int i = 0; i < kPack; ++i)
+      y[i] = point<Kind, Accum<T>>(g[i]).value * lifted<Kind, Accum<T>>(up[i]);
     store_pack(a.y + row * a.cols + c, part, y);
   }
 };
@@ -107,8 +108,8 @@ struct GatedBackward {
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) {
       const auto p = point<Kind, Accum<T>>(g[i]);
-      dg[i] = dy[i] * up[i] * p.slope;
-      dup[i] = dy[i] * p.value;
+      dg[i] = dy[i] * lifted<Kind, Accum<T>>(up[i]) * p.slope;
+      dup[i] = lifted_gradient<Kind, Accum<T>>(up[i], dy[i] * p.value);
     }
     store_pack(dgate, part, dg, a.accumulate);
     store_pack(dgate + a.cols, part, dup, a.accumulate);

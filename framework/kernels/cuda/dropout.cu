@@ -25,7 +25,7 @@ struct Store {
 template <class T>
 void dropout_add(cuda::Stream& stream, const DropoutAddArgs<T>& a) {
   const Store<T> store{Add<T>(a)};
-  if (a.dropout.p == 0)
+  if (a.dropout.p == 0 && a.dropout.jitter == 0)
     over_array(stream, a.y, a.rows * a.cols, store);
   else
     over_rows(stream, a.rows, a.cols, store);

@@ -50,7 +50,11 @@ struct Add {
                residual = a.residual ? load_pack(a.residual + at, part) : Eight<T>{};
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i)
-      y[i] = std::fma(x[i], word[i] >= threshold ? scale : Accum<T>{0}, residual[i]);
+      y[i] = std::fma(x[i],
+                      a.dropout.jitter > 0   ? static_cast<Accum<T>>(a.dropout.factor(word[i]))
+                      : word[i] >= threshold ? scale
+                                             : Accum<T>{0},
+                      residual[i]);
   }
   template <class P>
   __device__ void pack(std::int64_t at, P part, Accum<T> (&y)[kPack]) const {

@@ -205,26 +205,30 @@ struct SumPosition {  // over rows of the table
   }
 };
 
-// Units of a row: packs of the lower halves of the rotated heads, then packs of what is copied.
+// Units of a row: of each rotated head packs of the lower half of what turns, then of what does
+// not; at last packs of the columns behind them.
 template <class T>
 struct Rotate {
   RotaryArgs<T> a;
-  const Accum<T>* table;          // of rotations()
-  int half, head_packs, rotated;  // columns; units of a head; units of all rotated heads
+  const Accum<T>* table;  // of rotations()
+  // Columns; units of them; units of a head; units of all rotated heads.
+  int half, turning_packs, head_packs, rotated;
 
   __device__ void operator()(std::int64_t row, std::int64_t at, Part) const {
     const int unit = static_cast<int>(at / kPack);
     if (unit >= rotated) {
-      const std::int64_t c =
-          a.rotated_heads * a.head_size + static_cast<std::int64_t>(unit - rotated) * kPack;
-      const Part part = part_of(c, a.cols);
-      const auto x = load_pack(a.x + row * a.cols + c, part);
-      put(row, c, part, [&](int i) { return x[i]; });
+      keep(row, a.rotated_heads * a.head_size + static_cast<std::int64_t>(unit - rotated) * kPack,
+           a.cols);
+      return;
+    }
+    const std::int64_t head = unit / head_packs * a.head_size;
+    if (unit % head_packs >= turning_packs) {
+      keep(row, head + a.turning + (unit % head_packs - turning_packs) * kPack, head + a.head_size);
       return;
     }
     const int i = unit % head_packs * kPack;
     const Part part = part_of(i, half);
-    const std::int64_t c = unit / head_packs * a.head_size + i;
+    const std::int64_t c = head + i;
     const T* x = a.x + row * a.cols + c;
     const Accum<T>* angles = table + row % a.length * 2 * half + i;
     const auto low = load_pack(x, part), high = load_pack(x + half, part);
@@ -233,6 +237,11 @@ struct Rotate {
     put(row, c, part, [&](int k) { return low[k] * cosine[k] - high[k] * (sine[k] * sign); });
     put(row, c + half, part,
         [&](int k) { return high[k] * cosine[k] + low[k] * (sine[k] * sign); });
+  }
+  __device__ void keep(std::int64_t row, std::int64_t c, std::int64_t end) const {
+    const Part part = part_of(c, end);
+    const auto x = load_pack(a.x + row * a.cols + c, part);
+    put(row, c, part, [&](int i) { return x[i]; });
   }
   template <class F>
   __device__ void put(std::int64_t row, std::int64_t c, Part part, F&& value) const {
@@ -286,20 +295,22 @@ void add_position_backward(cuda::Stream& stream, const PositionBackwardArgs<T>& 
 
 template <class T>
 void rotary(cuda::Stream& stream, const RotaryArgs<T>& a) {
-  TFM_CHECK(a.head_size % 2 == 0 && a.rotated_heads * a.head_size <= a.cols,
-            std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) +
-                " in a row of " + std::to_string(a.cols));
+  TFM_CHECK(
+      a.turning % 2 == 0 && a.turning <= a.head_size && a.rotated_heads * a.head_size <= a.cols,
+      std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) +
+          " in a row of " + std::to_string(a.cols));
   if (a.rows <= 0) return;
-  const std::int64_t half = a.head_size / 2, positions = std::min(a.rows, a.length),
-                     head_packs = ceil_div(half, kPack);
+  const std::int64_t half = a.turning / 2, positions = std::min(a.rows, a.length),
+                     turning_packs = ceil_div(half, kPack),
+                     head_packs = turning_packs + ceil_div(a.head_size - a.turning, kPack);
   const std::int64_t rotated = a.rotated_heads * head_packs,
                      copied = ceil_div(a.cols - a.rotated_heads * a.head_size, kPack);
   cuda::Scratch<Accum<T>> table(stream, std::max<std::int64_t>(1, positions * 2 * half));
   rotations<Accum<T>>(stream, {positions, a.row_offset, a.length, a.position_offset}, a.frequency,
-                      half, table);
+                      a.factor, half, table);
   over_rows(stream, a.rows, (rotated + copied) * kPack,
-            Rotate<T>{a, table, static_cast<int>(half), static_cast<int>(head_packs),
-                      static_cast<int>(rotated)});
+            Rotate<T>{a, table, static_cast<int>(half), static_cast<int>(turning_packs),
+                      static_cast<int>(head_packs), static_cast<int>(rotated)});
 }
 
 #define TFM_INSTANTIATE(T)                                                            \

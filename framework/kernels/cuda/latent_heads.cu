@@ -57,7 +57,8 @@ void with_angles(cuda::Stream& stream, const Positions& p, std::int64_t rows, st
                  F&& f) {
   const std::int64_t distinct = std::min(rows, p.length);
   cuda::Scratch<W> table(stream, std::max<std::int64_t>(1, distinct * turning));
-  rotations<W>(stream, {distinct, 0, p.length, p.offset}, p.frequency, turning / 2, table);
+  rotations<W>(stream, {distinct, 0, p.length, p.offset}, p.frequency, p.factor, turning / 2,
+               table);
   f(static_cast<W*>(table));
 }
 
