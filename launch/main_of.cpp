@@ -9,8 +9,8 @@ int main_of(int argc, char** argv) {
   static const std::map<std::string_view, int (*)(int, char**)> programs{
       {"bench", bench_main},   {"convert", convert_main}, {"data", data_main},
       {"doctor", doctor_main}, {"eval", eval_main},       {"generate", generate_main},
-      {"plan", plan_main},     {"probe", probe_main},     {"report", report_main},
-      {"train", train_main},   {"verify", verify_main},
+      {"plan", plan_main},     {"predict", predict_main}, {"probe", probe_main},
+      {"report", report_main}, {"train", train_main},     {"verify", verify_main},
   };
   // A program that starts itself again does so with the arguments that it has here, the name first.
   for (int i = argc > 1 ? 1 : 0; i >= 0; --i)

@@ -9,6 +9,7 @@ int doctor_main(int argc, char** argv);
 int eval_main(int argc, char** argv);
 int generate_main(int argc, char** argv);
 int plan_main(int argc, char** argv);
+int predict_main(int argc, char** argv);
 int probe_main(int argc, char** argv);
 int report_main(int argc, char** argv);
 int train_main(int argc, char** argv);

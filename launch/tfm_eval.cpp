@@ -8,6 +8,7 @@
 #include "data/special_ids.h"
 #include "inference/evaluation.h"
 #include "inference/initial_weights.h"
+#include "inference/predictions.h"
 #include "inference/text_coverage.h"
 #include "inference/text_format.h"
 #include "launch/programs.h"
@@ -27,6 +28,7 @@ data (default: the run's validation data):
   --tokens FILE.bin  token file
   --source FILE --target FILE
                      parallel text for an encoder-decoder: line k translates line k
+  --labelled FILE    texts with labels, as of data.train.type labelled
   --tokenizer T      tokenizer to use instead of the model's own
 translation (for bleu and chrf):
   --beam N           beam size (default: 1, greedy)
@@ -44,7 +46,11 @@ Results: loss, the mean negative log-likelihood of the labels without label smoo
 next sentences the mean of theirs on top; perplexity, exp of the first of these; accuracy, the
 fraction of labels with the highest logit; tokens, the number of labels; of a text that a decoder
 predicts, bits_per_byte, and word_perplexity by words between white space; bleu and chrf of the
-translations, with sacrebleu's defaults. The first token of a text and the tokens after the last
+translations, with sacrebleu's defaults. Of labelled data, with _NAME behind each where there are
+several heads: of classes accuracy, f1 (of class 1 where there are two, else the mean of all) and
+mcc, Matthews' correlation coefficient; of tagged words accuracy and f1, of entities where classes
+are named O and B-..., I-...; of numbers pearson and spearman, and the loss is the mean squared
+error. The first token of a text and the tokens after the last
 whole window are no labels, and their bytes and words do not count. The labels of a decoder are next tokens in windows of
 train.seq_len; of an encoder, masked tokens, the same in every run; of an encoder-decoder, the
 tokens of the target.
@@ -53,15 +59,17 @@ tokens of the target.
 constexpr std::int64_t kPairTokens = 8192;  // of a batch
 
 bool names_data(const launch::Arguments& args) {
-  return args.has("--text") || args.has("--tokens") || args.has("--source") || args.has("--target");
+  return args.has("--text") || args.has("--tokens") || args.has("--source") ||
+         args.has("--target") || args.has("--labelled");
 }
 
 // What to evaluate on, from the options or the run.
 config::SourceConfig source_of(const launch::Arguments& args, const config::Config& config) {
   const bool pairs = args.has("--source") || args.has("--target");
-  if (pairs + args.has("--text") + args.has("--tokens") > 1)
+  if (pairs + args.has("--text") + args.has("--tokens") + args.has("--labelled") > 1)
     throw Error(ExitCode::usage,
-                "more than one kind of data; expected --text, --tokens, or --source with --target");
+                "more than one kind of data; expected --text, --tokens, --labelled, or --source "
+                "with --target");
   if (pairs) {
     if (!config.model.translates())
       throw Error(ExitCode::usage, "--source and --target need a model of family encoder_decoder");
@@ -75,9 +83,18 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
   if (!names_data(args)) {
     if (!config.data.validation)
       throw Error(ExitCode::usage,
-                  "the run has no data.validation; give the data with --text, --tokens, or "
-                  "--source and --target");
+                  "the run has no data.validation; give the data with --text, --tokens, "
+                  "--labelled, or --source and --target");
     return *config.data.validation;
+  }
+  if (args.has("--labelled")) {
+    if (config.model.labelled_heads().empty())
+      throw Error(ExitCode::usage,
+                  "--labelled needs a model with a head of type classify, tag or regress");
+    config::SourceConfig c = config.data.train;
+    c.type = "labelled";
+    c.paths = {{args.get("--labelled"), 1}};
+    return c;
   }
   const bool is_text = args.has("--text");
   config::SourceConfig c;
@@ -131,12 +148,26 @@ void add_translation_scores(const launch::Arguments& args, inference::LoadedMode
   results["chrf"] = text::corpus_chrf(translations, references);
 }
 
+// Of what heads predict; null where there is no value.
+void add_label_scores(inference::LoadedModel& model, const config::Config& config,
+                      const data::Dataset& data, nlohmann::ordered_json& results) {
+  const auto heads = model.config.model.labelled_heads();
+  for (const config::HeadConfig* head : heads) {
+    const auto scores =
+        inference::scores_of(*head, inference::predictions(model, config, *head, data));
+    for (const auto& [name, score] : scores)
+      results[model.config.model.heads.size() > 1 ? name + "_" + head->name : name] =
+          std::isfinite(score) ? nlohmann::ordered_json(score) : nlohmann::ordered_json();
+  }
+}
+
 int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv,
                                {{"--text"},
                                 {"--tokens"},
                                 {"--source"},
                                 {"--target"},
+                                {"--labelled"},
                                 {"--tokenizer"},
                                 {"--beam"},
                                 {"--length-penalty"},
@@ -166,26 +197,29 @@ int run(int argc, char** argv) {
   comm::check_same_on_all_ranks(model.rank_context.mesh.world(),
                                 data::fingerprint(config, *data.validation, 0), "the data",
                                 data::kSameDataRemedy);
-  if (pairs && rank_of_launch() == 0)  // of sentences that were truncated
+  if ((pairs || source.kind().labelled) && rank_of_launch() == 0)  // of texts that were truncated
     for (const std::string& note : data.notes) std::fprintf(stderr, "warning: %s\n", note.c_str());
   const inference::Totals totals = inference::evaluate(model, config, *data.validation);
   if (totals.labels[0] == 0)
     throw Error(ExitCode::input,
                 "the data has no labels; expected at least one sequence of train.seq_len tokens");
-  nlohmann::ordered_json results{{"loss", totals.mean()},
-                                 {"perplexity", totals.perplexity()},
-                                 {"accuracy", totals.accuracy()}};
+  nlohmann::ordered_json results{{"loss", totals.mean()}};
   const std::vector<config::HeadConfig>& heads = model.config.model.heads;
+  if (heads[0].type != "regress") {
+    results["perplexity"] = totals.perplexity();
+    results["accuracy"] = totals.accuracy();
+  }
   for (std::size_t k = 0; k < heads.size() && heads.size() > 1; ++k) {
     if (totals.labels[k] == 0) continue;
     results["loss_" + heads[k].name] = totals.mean(k);
-    results["accuracy_" + heads[k].name] = totals.accuracy(k);
+    if (heads[k].type != "regress") results["accuracy_" + heads[k].name] = totals.accuracy(k);
   }
   if (!std::isfinite(totals.mean()))
     throw Error(ExitCode::numerical,
                 "the loss is not finite; the weights hold NaN or Inf, or overflow");
   if (source.kind().plain_text() && !source.weighted)
     add_text_scores(config, source, *data.tokenizer, totals, results);
+  if (source.kind().labelled) add_label_scores(model, config, *data.validation, results);
   if (pairs) {
     const inference::TextFormat format = inference::text_format(dir, *data.tokenizer);
     if (rank_of_launch() == 0) launch::say_what_is_ignored(args, dir, format, true);

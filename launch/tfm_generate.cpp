@@ -1,10 +1,7 @@
 // tfm-generate: continues a text with a decoder, translates lines with an encoder-decoder, at any
 // layout.
-#include <poll.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <optional>
@@ -16,6 +13,7 @@
 #include "inference/text_format.h"
 #include "inference/text_generator.h"
 #include "launch/programs.h"
+#include "launch/support/input.h"
 #include "launch/support/translation.h"
 #include "text/unicode.h"
 #include "tokenizer/chat_template.h"
@@ -61,83 +59,6 @@ Face that was not trained on, as in transformers.
 
 void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
-// Standard input of rank 0, on every rank. While there is none, the others hear so every second: an
-// empty input is no hang.
-class Input {
- public:
-  explicit Input(const comm::Mesh& mesh) : mesh_(mesh) {}
-
-  // All of it.
-  std::string text() {
-    return comm::broadcast_when_ready(mesh_.world(), [this] { return take_all(); });
-  }
-  // Waits for a line, then takes what comes within a moment, at most `most` lines; empty at the
-  // end.
-  std::vector<std::string> lines(std::size_t most) {
-    const std::string text =
-        comm::broadcast_when_ready(mesh_.world(), [&] { return take_lines(most); });
-    std::vector<std::string> lines;
-    for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
-      end = text.find('\n', at);
-      lines.push_back(text.substr(at, end - at));
-      if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
-    }
-    return lines;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds kTogether{50}, kBeat{1000};
-
-  std::optional<std::string> take_all() {
-    const auto until = Clock::now() + kBeat;
-    while (ready(until))
-      if (!read_more()) return std::move(held_);
-    return {};
-  }
-  std::optional<std::string> take_lines(std::size_t most) {
-    const auto start = Clock::now();
-    std::size_t lines = 0, end = 0;  // complete ones, and where they end
-    std::optional<Clock::time_point> since;
-    for (std::size_t from = 0;; from = held_.size() - last_) {
-      for (std::size_t at; lines < most && (at = held_.find('\n', from)) != held_.npos;
-           from = end = at + 1)
-        ++lines;
-      if (lines > 0 && !since) since = Clock::now();
-      if (lines == most || (since && !ready(*since + kTogether))) break;
-      if (!since && !ready(start + kBeat)) return {};
-      if (read_more()) continue;
-      if (end < held_.size()) held_ += '\n', end = held_.size();
-      break;
-    }
-    std::string text = held_.substr(0, end);
-    held_.erase(0, end);
-    return text;
-  }
-  static bool ready(Clock::time_point until) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
-    pollfd input{STDIN_FILENO, POLLIN, 0};
-    return left.count() > 0 && ::poll(&input, 1, static_cast<int>(left.count())) > 0;
-  }
-  bool read_more() {
-    char block[1 << 16];
-    ssize_t n;
-    while ((n = ::read(STDIN_FILENO, block, sizeof block)) < 0 &&
-           (errno == EINTR || errno == EAGAIN)) {
-      pollfd input{STDIN_FILENO, POLLIN, 0};
-      ::poll(&input, 1, -1);
-    }
-    if (n < 0) throw Error(ExitCode::input, "standard input cannot be read: " + errno_text());
-    last_ = static_cast<std::size_t>(n);
-    held_.append(block, last_);
-    return n > 0;
-  }
-
-  const comm::Mesh& mesh_;
-  std::string held_;  // read, not taken yet
-  std::size_t last_ = 0;
-};
-
 inference::Sampler sampler_of(const launch::Arguments& args) {
   return inference::Sampler({.temperature = args.real("--temperature", 1),
                              .top_k = args.integer("--top-k", 0, 0),
@@ -152,7 +73,7 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
   const std::int64_t max_tokens = args.integer("--max-tokens", 100, 0);
   const bool lead = model.rank_context.mesh.rank() == 0;
   const std::string prompt =
-      args.has("--prompt") ? args.get("--prompt") : Input(model.rank_context.mesh).text();
+      args.has("--prompt") ? args.get("--prompt") : launch::Input(model.rank_context.mesh).text();
   std::vector<std::int32_t> ids = format.encode(tokenizer, prompt);
   if (ids.empty())
     throw Error(args.has("--prompt") ? ExitCode::usage : ExitCode::input,
@@ -229,7 +150,7 @@ void talk(const launch::Arguments& args, inference::LoadedModel& model,
   const auto say = [&](const char* text) {
     if (lead) std::fprintf(stderr, "%s\n", text);
   };
-  for (Input input(mesh);;) {
+  for (launch::Input input(mesh);;) {
     if (terminal) print("> "), std::fflush(stdout);
     const std::vector<std::string> lines = input.lines(1);
     if (lines.empty() || lines[0] == "/exit") break;
@@ -274,7 +195,7 @@ void translate(const launch::Arguments& args, inference::LoadedModel& model,
                                    launch::translator_options(args, format));
   const bool lead = model.rank_context.mesh.rank() == 0;
   constexpr std::size_t together = 4096;
-  Input input(model.rank_context.mesh);
+  launch::Input input(model.rank_context.mesh);
   while (true) {
     const std::vector<std::string> lines = input.lines(together);
     if (lines.empty()) break;

@@ -30,10 +30,12 @@ constexpr const char* kHelp =
                  input_ids (B, T), attention_mask, token_type_ids, decoder_input_ids (default: the
                  labels shifted right), decoder_attention_mask, labels (-100: ignored; not shifted
                  for a decoder); HEAD_label (B) of a head that classifies sequences, such as
-                 next_sentence_label
-  --out FILE     float32 logits (B, T, V), logits.HEAD (B, classes) and, with labels, loss (1), the
-                 weighted sum of the heads' means over all labels that are not ignored; NaN if all
-                 of a head are
+                 next_sentence_label; HEAD_labels (B, T) of one that tags tokens; HEAD_label (B),
+                 float32 (NaN: ignored), of one of type regress; all are called labels if the model
+                 has no other head
+  --out FILE     float32 logits (B, T, V), logits.HEAD (B, classes), (B, T, classes) or (B, 1) and,
+                 with labels, loss (1), the weighted sum of the heads' means over all labels that
+                 are not ignored; NaN if all of a head are
   --gradients    also write grad.NAME for every parameter, with Hugging Face's names and shapes
   --help, --version
 Runs one forward pass (and one backward pass) without dropout, at any layout under mpirun, and on
@@ -41,19 +43,18 @@ GPUs with device=cuda. With parallel.pipeline or parallel.context logits come fr
 own, in which ranks share sequences instead.
 )";
 
+// Of each row: classes, or one number.
 std::int64_t classes_of(const config::HeadConfig& head, const config::ModelConfig& m) {
-  return head.type == "lm" ? m.vocab_size : head.classes;
+  return head.type == "lm" ? m.vocab_size : head.type == "regress" ? 1 : head.classes;
 }
-std::int64_t rows_of(const config::HeadConfig& head, const ProbeBatch& b) {
-  return head.type == "lm" ? b.shape.length : 1;
-}
+bool of_tokens(const config::HeadConfig& head) { return head.type == "lm" || head.type == "tag"; }
 
 // Of the ranks of a mesh without stages and shares of sequences, which are for training alone.
 std::vector<float> logits_of(const nn::Model& model, const comm::RankContext& context,
                              const inference::Weights& weights, const ProbeBatch& b,
                              const config::ModelConfig& config, const config::HeadConfig& head) {
   const comm::Mesh& mesh = context.mesh;
-  const std::int64_t classes = classes_of(head, config), T = rows_of(head, b);
+  const std::int64_t classes = classes_of(head, config), T = of_tokens(head) ? b.shape.length : 1;
   nn::BatchShape mine = b.shape;
   mine.sequences = ceil_div(b.shape.sequences, mesh.layout.size(nn::kBatchAxes));
   inference::Inference inference(model, context, weights, mine, classes, head.name);
@@ -161,11 +162,10 @@ std::vector<Output> logits_of(const nn::Model& model, const comm::RankContext& c
                               const config::ModelConfig& m) {
   std::vector<Output> all;
   for (const config::HeadConfig& head : m.heads) {
-    const bool is_lm = head.type == "lm";
     Output& o = all.emplace_back();
-    o.name = is_lm ? "logits" : "logits." + head.name;
+    o.name = head.type == "lm" ? "logits" : "logits." + head.name;
     o.shape = {b.shape.sequences, classes_of(head, m)};
-    if (is_lm) o.shape.insert(o.shape.begin() + 1, b.shape.length);
+    if (of_tokens(head)) o.shape.insert(o.shape.begin() + 1, b.shape.length);
     o.data = logits_of(model, context, weights, b, m, head);
   }
   return all;

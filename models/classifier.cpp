@@ -1,68 +1,60 @@
-// The class of a sequence: a summary of its hidden states; for an encoder's first one a dense layer
-// and tanh, as BERT's pooler (Devlin et al. 2019); then one logit for each class. BERT's
-// next-sentence prediction is one.
+// Classes: one logit for each, of a summary of a sequence (BERT's next-sentence prediction is one),
+// or of the hidden state of each token (Devlin et al. 2019, named entities).
+#include <algorithm>
 #include <optional>
 
-#include "models/head.h"
+#include "models/summary.h"
 
 namespace tfm::models {
 namespace {
 
 class Classifier final : public Head {
  public:
+  // Inside the tensor-parallel region: each tensor rank has a part of the classes, hence a term of
+  // the gradient of all before them.
   explicit Classifier(const HeadSpec& s) : context_(s.context), head_(s.head) {
-    const config::ModelConfig& m = s.model;
     nn::Context& c = s.context;
-    // Inside the tensor-parallel region: each tensor rank has a part of the classes, hence a term
-    // of the gradient of all before them.
-    if (m.family == config::Family::encoder && head_.pool == config::Pool::first)
-      pooler_.emplace(c, std::vector<nn::PartSpec>{{"pooler", m.d_model}}, m.d_model,
-                      nn::Linear::Options{.std = c.init_std, .partial = true, .hidden = false});
-    classes_.emplace(c, head_.name + ".weight", head_.classes, m.d_model, c.init_std);
+    if (head_.summarizes()) summary_.emplace(s);
+    classes_.emplace(c, head_.name + ".weight", head_.classes, s.model.d_model, c.init_std);
     bias_ = c.parameters.add({.parts = {{head_.name + ".bias", head_.classes}},
                               .placement = nn::placed(nn::Placement::shard_rows, nn::kModelAxes)});
   }
 
   void record_loss(nn::Recording& rec, graph::Value x, bool training) const override {
-    const graph::Value labels = rec.input(kLabels, static_cast<bool>(x));
-    if (!x) return rec.loss_elsewhere(head_.name, head_.weight, kLabels);
+    const Field field = summary_ ? Field::sentence_labels : Field::token_labels;
+    const graph::Value labels = rec.input(field, static_cast<bool>(x));
+    if (!x) return rec.loss_elsewhere(head_.name, head_.weight, field);
     graph::Recorder& r = *rec.tape;
     const graph::Recorder::Named scope(r, head_.name, comm::Purpose::head);
-    record_cross_entropy(rec, head_, summary(rec, x), classes_->weight(r),
-                         context_.parameters.record(r, bias_), labels, kLabels, training,
+    record_cross_entropy(rec, head_, rows(rec, x), classes_->weight(r),
+                         context_.parameters.record(r, bias_), labels, field, training,
                          {.vocab_size = classes_->size(),
                           .vocab_begin = classes_->begin(),
                           .vocab_end = classes_->end(),
-                          .shards = context_.shards});
+                          .shards = context_.shards,
+                          .class_weights = weights(r)});
   }
 
   graph::Value logits(nn::Recording& rec, graph::Value x) const override {
     graph::Recorder& r = *rec.tape;
     const graph::Recorder::Named scope(r, head_.name, comm::Purpose::head);
-    return ops::linear(r, summary(rec, x), classes_->weight(r),
-                       context_.parameters.record(r, bias_));
+    return ops::linear(r, rows(rec, x), classes_->weight(r), context_.parameters.record(r, bias_));
   }
 
  private:
-  static constexpr Field kLabels = Field::sentence_labels;
-
-  // (B, C), inside the tensor-parallel region.
-  graph::Value summary(nn::Recording& rec, graph::Value x) const {
-    graph::Recorder& r = *rec.tape;
-    using enum kernels::Pool;
-    const kernels::Pool kind = head_.pool == config::Pool::mean   ? mean
-                               : head_.pool == config::Pool::last ? last
-                                                                  : first;
-    const graph::Value mask = kind == first ? graph::Value{} : rec.input(Field::mask);
-    const graph::Value pooled =
-        ops::pool(r, nn::enter_tp_region(r, context_, x), kind, rec.shape.rows(), mask);
-    return pooler_ ? ops::activation(r, (*pooler_)(r, pooled), kernels::Activation::tanh, false)
-                   : pooled;
+  graph::Value rows(nn::Recording& rec, graph::Value x) const {
+    return summary_ ? (*summary_)(rec, x) : nn::enter_tp_region(*rec.tape, context_, x);
+  }
+  graph::Value weights(graph::Recorder& r) const {
+    if (head_.class_weights.empty()) return {};
+    return r.constant(
+        head_.name + ".class_weights", {head_.classes}, DType::f64,
+        [all = head_.class_weights](Tensor to) { std::ranges::copy(all, to.ptr<double>()); });
   }
 
   nn::Context context_;
   config::HeadConfig head_;
-  std::optional<nn::Linear> pooler_;
+  std::optional<Summary> summary_;
   std::optional<Vocabulary> classes_;
   int bias_ = -1;
 };

@@ -4,7 +4,9 @@ namespace tfm::models {
 
 std::map<std::string_view, MakeHead>& heads() {
   static std::map<std::string_view, MakeHead> all{{"lm", make_lm_head},
-                                                  {"classify", make_classifier}};
+                                                  {"classify", make_classifier},
+                                                  {"tag", make_classifier},
+                                                  {"regress", make_regression}};
   return all;
 }
 

@@ -16,7 +16,8 @@ class Head {
   // Adds a term of the loss to `rec`. x: hidden states (tokens, C) outside the tensor-parallel
   // region; absent if another stage has the heads.
   virtual void record_loss(nn::Recording& rec, graph::Value x, bool training) const = 0;
-  // Logits of what it predicts, (rows, this tensor rank's share of the classes).
+  // Logits of what it predicts, (rows, this tensor rank's share of the classes); of one number
+  // (rows, 1) on each.
   virtual graph::Value logits(nn::Recording& rec, graph::Value x) const = 0;
 };
 
@@ -35,7 +36,8 @@ std::map<std::string_view, MakeHead>& heads();
 // long as the program.
 void add_head(std::string_view type, MakeHead make);
 std::unique_ptr<Head> make_lm_head(const HeadSpec& spec);
-std::unique_ptr<Head> make_classifier(const HeadSpec& spec);
+std::unique_ptr<Head> make_classifier(const HeadSpec& spec);  // types classify and tag
+std::unique_ptr<Head> make_regression(const HeadSpec& spec);
 
 // Adds a cross-entropy term to `rec`, whose input `field` is `labels`.
 void record_cross_entropy(nn::Recording& rec, const config::HeadConfig& head, graph::Value x,

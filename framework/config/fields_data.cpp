@@ -76,14 +76,15 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
 void describe(SourceConfig& s, FieldVisitor& v) {
   std::vector<std::string_view> types;
   for (const SourceType& t : source_types()) types.push_back(t.name);
-  v.value(required(choice(
-              "type", types,
-              "tokens: token files (llm.c, Megatron); text: text, tokenized on the "
-              "fly; pairs: parallel text; mlm: masked language modeling on token files "
-              "or text; span_corruption: T5's objective on token files or text; labelled: "
-              "texts with a class, which a head of type classify learns; chat: conversations, of "
-              "which a decoder learns what the assistant wrote")),
-          s.type);
+  v.value(
+      required(choice("type", types,
+                      "tokens: token files (llm.c, Megatron); text: text, tokenized on the "
+                      "fly; pairs: parallel text; mlm: masked language modeling on token files "
+                      "or text; span_corruption: T5's objective on token files or text; labelled: "
+                      "texts with labels, which heads of types classify, tag and regress learn; "
+                      "chat: conversations, of "
+                      "which a decoder learns what the assistant wrote")),
+      s.type);
   v.value(with_word(text("source", "pairs: text file with one source sentence per line"), "none"),
           s.source);
   v.value(with_word(text("target", "pairs: text file with one target sentence per line"), "none"),
@@ -126,10 +127,12 @@ void describe(SourceConfig& s, FieldVisitor& v) {
           s.text);
   v.value(with_word(text("text_pair", "labelled: the column of a second text"), "none"),
           s.text_pair);
-  v.value(text("label",
-               "labelled: the column of the class: one of the head's `labels`, or a "
-               "number from 0"),
-          s.label);
+  v.value(
+      text("label",
+           "labelled: the column of the label: a class, which is one of the head's `labels` or "
+           "a number from 0; of tag one for each word of the text; of regress a number. Several "
+           "heads read the columns of their names, where a label may be missing"),
+      s.label);
   v.value(text("messages", "chat: the field of a line that holds its list of messages"),
           s.messages);
   v.value(text("template",

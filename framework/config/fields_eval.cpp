@@ -12,7 +12,9 @@ void describe_metrics(EvalConfig& e, FieldVisitor& v) {
   constexpr auto metrics = words(Metric{});
   const Field f = choice(
       "metrics", std::vector<std::string_view>(metrics.begin(), metrics.end()),
-      "loss (without label smoothing) and perplexity are always computed; accuracy: fraction of "
+      "loss (without label smoothing) and, unless the first head is of type regress, perplexity "
+      "are "
+      "always computed; accuracy: fraction of "
       "the labels that have the highest logit; bleu, chrf: scores of translations, for pairs");
   v.special(f, {.type = "a list of `loss`, `perplexity`, `accuracy`, `bleu`, `chrf`",
                 .read =

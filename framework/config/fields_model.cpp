@@ -146,10 +146,46 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
       m.init_std);
 }
 
+std::string flow_numbers(const std::vector<double>& numbers) {
+  std::string text;
+  for (const double x : numbers) text += (text.empty() ? "[" : ", ") + number_text(x);
+  return text + "]";
+}
+
+void describe_class_weights(std::vector<double>& weights, FieldVisitor& v) {
+  const Field item{.name = "class_weights",
+                   .help =
+                       "classify, tag: what multiplies the loss of each class, whose mean is over "
+                       "all labels; auto: 1",
+                   .kind = FieldKind::real,
+                   .low = 0},
+      f = with_word(item, "auto");
+  v.special(f, {.type = "a list of numbers >= 0, or `auto`",
+                .read =
+                    [&weights, f, item](FieldReader& reader, const YamlNode& node) {
+                      weights.clear();
+                      if (node.kind == YamlNode::Kind::scalar && node.text == f.automatic) return;
+                      if (node.kind != YamlNode::Kind::sequence || node.items.empty())
+                        return reader.error(f, node,
+                                            "found " + describe(node) +
+                                                "; expected a list of the weight of each class, "
+                                                "such as [1, 2.5], or auto");
+                      for (const YamlNode& n : node.items)
+                        if (double weight = 0; reader.read_value(item, n, weight))
+                          weights.push_back(weight);
+                    },
+                .flow = [&weights] { return weights.empty() ? "auto" : flow_numbers(weights); },
+                .item = item,
+                .single = false,
+                .least = 1,
+                .most = kAnyNumber});
+}
+
 void describe(HeadConfig& h, FieldVisitor& v) {
   v.value(required(choice("type", head_types(),
-                          "lm: the token of each position; classify: the class of a sequence, "
-                          "which data of type labelled trains")),
+                          "lm: the token of each position; classify: the class of a sequence; tag: "
+                          "the class of each word; regress: a number for a sequence; data of type "
+                          "labelled trains the last three")),
           h.type);
   v.value(with_word(text("name", "name of its metrics; auto: its type"), "auto"), h.name);
   v.value(Field{.name = "weight",
@@ -158,18 +194,25 @@ void describe(HeadConfig& h, FieldVisitor& v) {
                 .low = 0,
                 .low_open = true},
           h.weight);
-  v.value(with_word(number("classes", 2, "classify: number of classes; auto: that of `labels`"),
-                    "auto"),
-          h.classes);
+  v.value(
+      with_word(number("classes", 2, "classify, tag: number of classes; auto: that of `labels`"),
+                "auto"),
+      h.classes);
   describe_names(h.labels,
                  text("labels",
-                      "classify: the names of the classes in the data, in the order of their "
+                      "classify, tag: the names of the classes in the data, in the order of their "
                       "numbers; auto: the data has numbers from 0"),
                  "a list of names, such as [negative, positive], or auto", v);
+  describe_class_weights(h.class_weights, v);
   v.value(option("pool",
-                 "classify: the hidden state that stands for a sequence: of its first token, the "
-                 "mean, or of its last token; auto: first for an encoder, else last"),
+                 "classify, regress: the hidden state that stands for a sequence: of its first "
+                 "token, the mean, or of its last token; auto: first for an encoder, else last"),
           h.pool);
+  v.value(option("pooler",
+                 "classify, regress: a dense layer with this activation between that state and "
+                 "the output; auto: tanh for the first token of an encoder (BERT's pooler), else "
+                 "none"),
+          h.pooler);
 }
 
 std::string flow_of(const HeadConfig& h) {
@@ -177,11 +220,14 @@ std::string flow_of(const HeadConfig& h) {
   if (h.weight != 1) text += ", weight: " + number_text(h.weight);
   if (h.classes > 0) text += ", classes: " + std::to_string(h.classes);
   if (!h.labels.empty()) text += ", labels: " + flow_list(h.labels);
+  if (!h.class_weights.empty()) text += ", class_weights: " + flow_numbers(h.class_weights);
   if (h.pool != Pool::automatic) text += ", pool: " + word(h.pool);
+  if (h.pooler != Pooler::automatic) text += ", pooler: " + word(h.pooler);
   return text + "}";
 }
 
-// The head of key `next_sentence` is kept, the last one, unless another classifier takes its place.
+// The head of key `next_sentence` is kept, the last one, unless heads of labelled data take its
+// place.
 void describe_heads(ModelConfig& m, FieldVisitor& v) {
   std::vector<HeadConfig>& heads = m.heads;
   const Field f =
@@ -212,7 +258,7 @@ void describe_heads(ModelConfig& m, FieldVisitor& v) {
                                            " has a key of its own; expected another name, or "
                                            "model.next_sentence true instead of it");
                       }
-                      m.set_next_sentence(next_sentence && !m.head_of_type("classify"));
+                      m.set_next_sentence(next_sentence && m.labelled_heads().empty());
                     },
                 .flow =
                     [&heads] {

@@ -12,7 +12,7 @@ std::vector<std::string_view>& mixer_types() {
 }
 
 std::vector<std::string_view>& head_types() {
-  static std::vector<std::string_view> all{"lm", "classify"};
+  static std::vector<std::string_view> all{"lm", "classify", "tag", "regress"};
   return all;
 }
 
@@ -82,6 +82,13 @@ const HeadConfig* ModelConfig::head_of_type(std::string_view type) const {
   return found == heads.end() ? nullptr : &*found;
 }
 
+std::vector<const HeadConfig*> ModelConfig::labelled_heads() const {
+  std::vector<const HeadConfig*> all;
+  for (const HeadConfig& h : heads)
+    if (h.labelled() && h.name != kNextSentence) all.push_back(&h);
+  return all;
+}
+
 void ModelConfig::set_next_sentence(bool on) {
   std::erase_if(heads, [](const HeadConfig& h) { return h.name == kNextSentence; });
   if (on)
@@ -89,7 +96,8 @@ void ModelConfig::set_next_sentence(bool on) {
                      .name = std::string(kNextSentence),
                      .classes = 2,
                      .labels = {},
-                     .pool = Pool::first});
+                     .pool = Pool::first,
+                     .pooler = Pooler::tanh});
 }
 
 void ModelConfig::name_all_kinds() {

@@ -100,13 +100,22 @@ struct LayerConfig {
 };
 // What a model predicts.
 struct HeadConfig {
-  std::string type = "lm";  // lm: the token of each position; classify: the class of a sequence
-  std::string name;         // filled with the type
-  double weight = 1;        // of its term of the loss
-  // The rest concerns type classify.
-  std::int64_t classes = 0;         // filled with the number of labels
-  std::vector<std::string> labels;  // names of the classes in data; empty: their numbers
+  // lm: the token of each position; classify: the class of a sequence; tag: the class of each word;
+  // regress: a number for a sequence
+  std::string type = "lm";
+  std::string name;   // filled with the type
+  double weight = 1;  // of its term of the loss
+  // Types classify and tag.
+  std::int64_t classes = 0;                // filled with the number of labels
+  std::vector<std::string> labels;         // names of the classes in data; empty: their numbers
+  std::vector<double> class_weights = {};  // multiply the loss of a class; empty: all 1
+  // Types classify and regress.
   Pool pool = Pool::automatic;
+  Pooler pooler = Pooler::automatic;
+  bool has_classes() const { return type == "classify" || type == "tag"; }
+  bool summarizes() const { return type == "classify" || type == "regress"; }
+  // Learns a column of data of type labelled.
+  bool labelled() const { return has_classes() || summarizes(); }
   bool operator==(const HeadConfig&) const = default;
 };
 // Name of the head of type classify that key `next_sentence` adds: the second objective of BERT.
@@ -159,6 +168,8 @@ struct ModelConfig : LayerConfig {
   // Null: there is none of this name, or of this type besides that of `next_sentence`.
   const HeadConfig* head(std::string_view name) const;
   const HeadConfig* head_of_type(std::string_view type) const;
+  // Those that learn columns of labelled data.
+  std::vector<const HeadConfig*> labelled_heads() const;
   bool next_sentence() const { return head(kNextSentence) != nullptr; }
   void set_next_sentence(bool on);
   bool tied_head() const {

@@ -140,7 +140,7 @@ struct StopConfig {
 struct EvalConfig {
   std::int64_t every = 0;    // 0: never
   std::int64_t batches = 0;  // 0: the whole validation source
-  // These two always; also accuracy | bleu | chrf. stop->metric is filled in.
+  // These two, of numbers `loss` alone; also accuracy | bleu | chrf. stop->metric is filled in.
   std::vector<Metric> metrics{Metric::loss, Metric::perplexity};
   std::int64_t beam = 1;  // for translations
   double length_penalty = 1;

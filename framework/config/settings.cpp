@@ -68,7 +68,10 @@ std::string changed_model(const Config& before, const Config& now) {
     same.model.router_loss = now.model.router_loss;
   for (HeadConfig& head : same.model.heads)
     for (const HeadConfig& other : now.model.heads)
-      if (other.name == head.name) head.weight = other.weight;
+      if (other.name == head.name) {
+        head.weight = other.weight;
+        head.class_weights = other.class_weights;
+      }
   const auto take = [](LayerConfig& layer, const LayerConfig& from) {
     layer.dropout = from.dropout;
     layer.rope = from.rope;

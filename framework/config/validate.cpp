@@ -15,6 +15,11 @@ bool masks_labelled_text(const ModelConfig& m) {
   return m.family == Family::encoder && m.head_of_type("lm");
 }
 
+// Whether metrics, which are those of the first head, are of numbers.
+bool predicts_numbers(const ModelConfig& m) {
+  return !m.heads.empty() && m.heads[0].type == "regress";
+}
+
 // A data source and the model's family.
 void check_source(const Config& c, const SourceConfig& s, const std::string& section,
                   const Report& report) {
@@ -44,11 +49,16 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
   only(s.text != usual.text, type.labelled, section + ".text", labelled);
   only(!s.text_pair.empty(), type.labelled, section + ".text_pair", labelled);
   only(s.label != usual.label, type.labelled, section + ".label", labelled);
+  only(s.label != usual.label && type.labelled, m.labelled_heads().size() == 1, section + ".label",
+       "one head for labels; several read the columns of their names");
   const std::string chats = types_where([](const auto& t) { return t.chats; });
   only(s.messages != usual.messages, type.chats, section + ".messages", chats);
   only(s.chat_template != usual.chat_template, type.chats, section + ".template", chats);
-  only(type.labelled, m.head_of_type("classify"), section + ".type",
-       "a head of type classify, such as model.heads [{type: classify, classes: 2}]");
+  only(type.labelled, !m.labelled_heads().empty(), section + ".type",
+       "a head of type classify, tag or regress, such as model.heads [{type: classify, classes: "
+       "2}]");
+  only(!s.text_pair.empty() && type.labelled, !m.head_of_type("tag"), section + ".text_pair",
+       "a model without a head of type tag");
   only(!s.text_pair.empty() && type.labelled, m.type_vocab_size != 1, section + ".text_pair",
        "model.type_vocab_size 0 (none) or 2");
   only(s.documents == Documents::separate, type.documents, section + ".documents",
@@ -86,10 +96,10 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
 
 void check_sources(const Config& c, const Report& report) {
   const ModelConfig& m = c.model;
-  if (const HeadConfig* head = m.head_of_type("classify"); head && !c.data.train.kind().labelled)
+  if (const auto heads = m.labelled_heads(); !heads.empty() && !c.data.train.kind().labelled)
     report({"model.heads", "data.train.type"},
-           "the head " + quoted(head->name) +
-               " needs the class of each text, which data.train.type " + c.data.train.type +
+           "the head " + quoted(heads.front()->name) +
+               " needs the labels of each text, which data.train.type " + c.data.train.type +
                " does not have; expected " + types_where([](const auto& t) { return t.labelled; }),
            "");
   check_source(c, c.data.train, "data.train", report);
@@ -279,6 +289,13 @@ void check_metrics(const Config& c, const Report& report) {
         {"eval.metrics", "eval.stop.metric", "data.validation.type"},
         "bleu and chrf need translations; expected data.validation.type pairs, or another metric",
         "");
+  for (const Metric metric : {Metric::accuracy, Metric::perplexity})
+    if (e.has(metric) && predicts_numbers(c.model))
+      report({"eval.metrics", "eval.stop.metric"},
+             word(metric) +
+                 " is that of the first head, which predicts numbers; expected another metric, or "
+                 "a head with classes before it",
+             "");
   if (e.stop && e.every == 0)
     report({"eval.stop", "eval.every"},
            "eval.stop needs evaluations, but eval.every is 0; expected eval.every >= 1", "");
@@ -333,6 +350,7 @@ void fill_derived(Config& c) {
   fill_derived(c.model, c.train.seq_len);
   fill_derived(c.data.train, c.model);
   if (c.data.validation) fill_derived(*c.data.validation, c.model);
+  if (predicts_numbers(c.model)) std::erase(c.eval.metrics, Metric::perplexity);
   if (c.eval.stop && !c.eval.has(c.eval.stop->metric))
     c.eval.metrics.push_back(c.eval.stop->metric);
 }

@@ -60,16 +60,25 @@ void check_heads_of_model(const ModelConfig& m, const Report& report) {
     if (std::ranges::find(m.heads, h.type, &HeadConfig::type) !=
         m.heads.begin() + static_cast<std::ptrdiff_t>(i))
       wrong("there is another head of type " + h.type + "; expected one");
-    const bool classifies = h.type == "classify";
-    if (classifies && h.classes < 2)
+    if (h.has_classes() && h.classes < 2)
       wrong("classes is missing; expected the number of classes, or labels, their names");
     if (!h.labels.empty() && h.classes != std::ssize(h.labels))
       wrong("classes is " + std::to_string(h.classes) + ", but labels has " +
             counted(std::ssize(h.labels), "name") + "; expected one for each class");
     if (std::set<std::string>(h.labels.begin(), h.labels.end()).size() != h.labels.size())
       wrong("two of its labels are equal; expected a name of its own for each class");
-    if (h.type == "lm" && (h.classes > 0 || h.pool != Pool::automatic))
-      wrong("classes, labels and pool are keys of type classify; expected type classify");
+    if (!h.class_weights.empty() && std::ssize(h.class_weights) != h.classes)
+      wrong("class_weights has " + counted(std::ssize(h.class_weights), "number") +
+            "; expected one for each of " + std::to_string(h.classes) + " classes");
+    const bool known = h.labelled() || h.type == "lm";
+    if (known && !h.has_classes() && (h.classes > 0 || !h.class_weights.empty()))
+      wrong(
+          "classes, labels and class_weights are keys of types classify and tag; expected one of "
+          "these");
+    if (known && !h.summarizes() && (h.pool != Pool::automatic || h.pooler != Pooler::automatic))
+      wrong("pool and pooler are keys of types classify and regress; expected one of these");
+    if (h.type == "tag" && m.translates())
+      wrong("words are tagged by models of families encoder and decoder; expected one of these");
     const std::vector<std::string_view> taken{"head",   "embedding", "layers", "scale",
                                               "pooler", "encoder",   "decoder"};
     if (std::ranges::find(taken, h.name) != taken.end() ||
@@ -207,8 +216,10 @@ void fill_derived(ModelConfig& m, std::int64_t seq_len) {
   for (HeadConfig& h : m.heads) {
     if (h.name.empty()) h.name = h.type;
     if (h.classes == 0) h.classes = std::ssize(h.labels);
-    if (h.type == "classify" && h.pool == Pool::automatic)
-      h.pool = m.family == Family::encoder ? Pool::first : Pool::last;
+    if (!h.summarizes()) continue;
+    if (h.pool == Pool::automatic) h.pool = m.family == Family::encoder ? Pool::first : Pool::last;
+    if (h.pooler == Pooler::automatic)
+      h.pooler = m.family == Family::encoder && h.pool == Pool::first ? Pooler::tanh : Pooler::none;
   }
   m.for_each_kind([&m](LayerConfig& l) {
     if (l.n_kv_heads == 0) l.n_kv_heads = l.n_heads;

@@ -2,7 +2,9 @@
 // The fields of a batch, and the part of a batch that one rank computes. Every field is an int32
 // array of shape (sequences, width), row-major.
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <span>
 #include <string_view>
@@ -15,6 +17,8 @@ enum class Field : std::uint8_t {
   mask,
   token_types,
   sentence_labels,
+  token_labels,
+  numbers,
   source_ids,
   source_mask
 };
@@ -27,6 +31,7 @@ enum class FieldKind : std::uint8_t {
   token,   // vocabulary id
   label,   // vocabulary id to predict; < 0: ignored by the loss
   answer,  // class to predict; < 0: ignored by the loss
+  number,  // number to predict, the bits of a float; NaN: ignored by the loss
   mask,    // index of the document within the sequence; < 0: padding, hidden from attention
   type,    // segment id in [0, model.type_vocab_size)
 };
@@ -41,7 +46,15 @@ struct FieldInfo {
   // Whether a rank holds the field only for its own positions under context parallelism
   // (core/rows.h). Masks are held for the whole sequence, since a rank attends to all keys.
   constexpr bool by_position() const { return width != FieldWidth::one && kind != FieldKind::mask; }
+  // Whether an element is a label, which the loss does not ignore.
+  constexpr bool counts(std::int32_t element) const {
+    return kind == FieldKind::number ? element != padding : element >= 0;
+  }
 };
+
+// The element of a field of numbers, and none.
+constexpr std::int32_t number_element(float number) { return std::bit_cast<std::int32_t>(number); }
+inline constexpr std::int32_t kNoNumber = number_element(std::numeric_limits<float>::quiet_NaN());
 
 inline constexpr std::array kFields{
     FieldInfo{Field::ids, "ids", FieldWidth::length, FieldKind::token, 0},
@@ -49,6 +62,8 @@ inline constexpr std::array kFields{
     FieldInfo{Field::mask, "mask", FieldWidth::length, FieldKind::mask, -1},
     FieldInfo{Field::token_types, "token_types", FieldWidth::length, FieldKind::type, 0},
     FieldInfo{Field::sentence_labels, "sentence_labels", FieldWidth::one, FieldKind::answer, -1},
+    FieldInfo{Field::token_labels, "token_labels", FieldWidth::length, FieldKind::answer, -1},
+    FieldInfo{Field::numbers, "numbers", FieldWidth::one, FieldKind::number, kNoNumber},
     FieldInfo{Field::source_ids, "source_ids", FieldWidth::source_length, FieldKind::token, 0},
     FieldInfo{Field::source_mask, "source_mask", FieldWidth::source_length, FieldKind::mask, -1},
 };

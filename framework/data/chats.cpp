@@ -111,7 +111,8 @@ class ChatObjective final : public Objective {
                        const tokenizer::Tokenizer& tokenizer) const override {
     tokenizer::ChatTemplate(source.chat_template, config.data.tokenizer_or_bytes(), tokenizer);
   }
-  void check_file(const std::string& path, const config::SourceConfig& source) const override {
+  void check_file(const std::string& path, const config::Config&,
+                  const config::SourceConfig& source) const override {
     each_chat(
         path, source.messages, [](const tokenizer::Chat&) { return false; },
         [](const std::string&) {});

@@ -10,18 +10,47 @@
 namespace tfm::data {
 namespace {
 
-const config::HeadConfig& head_of(const config::Config& config) {
-  const config::HeadConfig* head = config.model.head_of_type("classify");
-  TFM_CHECK(head, "labelled data for a model without a classifier");
-  return *head;
-}
-
 void put(const BatchFields& fields, Field field, std::int64_t at, std::int32_t value) {
   if (const auto found = fields.find(field); found != fields.end())
     found->second[static_cast<std::size_t>(at)] = value;
 }
 
+// The ids of a text, and `tags`: of the first token of each word its class, of other tokens -1.
+std::vector<std::int32_t> tagged(const LabelledRow& row, const config::HeadConfig& head,
+                                 std::string_view labels, bool none,
+                                 const tokenizer::Tokenizer& tokenizer,
+                                 std::vector<std::int32_t>& tags) {
+  std::vector<std::optional<std::size_t>> first;
+  std::vector<std::int32_t> ids = encode_words(row.text, tokenizer, first);
+  tags.assign(ids.size(), -1);
+  if (none) return ids;
+  const auto classes = words_of(labels);
+  if (first.size() != classes.size())
+    throw Error(ExitCode::input, row.where + ": found " + counted(first.size(), "word") + " and " +
+                                     counted(classes.size(), "label") +
+                                     "; expected a label for each word");
+  for (std::size_t w = 0; w < classes.size(); ++w)
+    if (const std::int32_t label = class_of(classes[w], row.where, head); first[w])
+      tags[*first[w]] = label;
+  return ids;
+}
+
 }  // namespace
+
+std::vector<std::int32_t> encode_words(std::string_view text, const tokenizer::Tokenizer& tokenizer,
+                                       std::vector<std::optional<std::size_t>>& first) {
+  std::vector<std::size_t> begins;
+  for (const std::string_view word : words_of(text))
+    begins.push_back(static_cast<std::size_t>(word.data() - text.data()));
+  std::vector<tokenizer::Tokenizer::Cut> cuts;
+  std::vector<std::int32_t> ids = tokenizer.encode_with_cuts(text, begins, cuts);
+  cuts.push_back({ids.size(), false});
+  for (std::size_t w = 0; w < begins.size(); ++w) {
+    first.emplace_back();
+    if (cuts[w].tokens < cuts[w + 1].tokens) first[w] = cuts[w].tokens;
+  }
+  return ids;
+}
 
 std::int64_t TextFrame::room(std::int64_t length, bool pairs) const {
   // A target has an id before the text, and none after it.
@@ -64,33 +93,70 @@ TextFrame text_frame(const config::Config& config, const config::SourceConfig& s
 }
 
 Labelled::Labelled(const config::Config& config, const config::SourceConfig& source,
-                   const tokenizer::Tokenizer& tokenizer, bool endless)
+                   const tokenizer::Tokenizer& tokenizer)
     : family_(config.model.family),
       length_(config.train.seq_len),
       vocab_size_(config.model.vocab_size),
       global_batch_(config.train.global_batch_size),
-      endless_(endless),
       pairs_(!source.text_pair.empty()),
       seed_(config.train.seed),
       frame_(text_frame(config, source, tokenizer)) {
-  if (source.mask_probability > 0) {
-    MaskedLm::check_tokenizer(tokenizer, vocab_size_, false);
-    masking_ = {source.mask_probability, *tokenizer.special_ids().mask, vocab_size_};
-  }
-  const config::HeadConfig& head = head_of(config);
+  for (const config::HeadConfig* head : config.model.labelled_heads()) heads_.push_back(*head);
+  if (source.mask_probability == 0) return;
+  MaskedLm::check_tokenizer(tokenizer, vocab_size_, false);
+  masking_ = {source.mask_probability, *tokenizer.special_ids().mask, vocab_size_};
+}
+
+Labelled::Labelled(const config::Config& config, const config::SourceConfig& source,
+                   const tokenizer::Tokenizer& tokenizer, bool endless)
+    : Labelled(config, source, tokenizer) {
+  endless_ = endless;
   for (const config::SourcePath& path : source.paths)
     for (const std::string& file : io::expand_glob(path.path))
-      each_labelled_row(file, source, [&](const LabelledRow& row) {
-        add(row, head, tokenizer);
+      each_labelled_row(file, source, label_columns(config, source), [&](const LabelledRow& row) {
+        add(row, tokenizer);
         return true;
       });
   sampler_.emplace(texts(), endless && source.shuffle, seed_);
 }
 
+Labelled::Labelled(const config::Config& config, const config::SourceConfig& source,
+                   const tokenizer::Tokenizer& tokenizer, std::span<const std::string> lines)
+    : Labelled(config, source, tokenizer) {
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view line = lines[i];
+    const std::size_t tab = pairs_ ? line.find('\t') : line.size();
+    if (tab == line.npos)
+      throw Error(ExitCode::input, "line " + std::to_string(i + 1) +
+                                       ": no tab; expected two texts with a tab between them");
+    LabelledRow row{line.substr(0, tab),
+                    pairs_ ? line.substr(tab + 1) : std::string_view{},
+                    {},
+                    "line " + std::to_string(i + 1)};
+    std::vector<std::string> labels;
+    for (const config::HeadConfig& head : heads_) {
+      const std::string one = head.labels.empty() ? "0" : head.labels[0];
+      labels.push_back(one);
+      for (std::size_t n = words_of(row.text).size(); head.type == "tag" && n > 1; --n)
+        labels.back() += " " + one;
+    }
+    row.labels.assign(labels.begin(), labels.end());
+    add(row, tokenizer);
+  }
+  sampler_.emplace(texts(), false, seed_);
+}
+
 // The longer text is truncated first where both do not fit.
-void Labelled::add(const LabelledRow& row, const config::HeadConfig& head,
-                   const tokenizer::Tokenizer& tokenizer) {
-  std::vector<std::int32_t> text = tokenizer.encode(row.text), pair;
+void Labelled::add(const LabelledRow& row, const tokenizer::Tokenizer& tokenizer) {
+  std::vector<std::int32_t> text, pair, tags;
+  const auto tagger = std::ranges::find(heads_, "tag", &config::HeadConfig::type);
+  const auto missing = [&](std::string_view label) { return label.empty() && heads_.size() > 1; };
+  if (tagger == heads_.end()) {
+    text = tokenizer.encode(row.text);
+  } else {
+    const std::string_view labels = row.labels[static_cast<std::size_t>(tagger - heads_.begin())];
+    text = tagged(row, *tagger, labels, missing(labels), tokenizer, tags);
+  }
   if (pairs_) pair = tokenizer.encode(row.pair);
   if (text.empty() || (pairs_ && pair.empty()))
     throw Error(ExitCode::input, row.where + ": the tokenizer makes no ids of the text");
@@ -103,13 +169,18 @@ void Labelled::add(const LabelledRow& row, const config::HeadConfig& head,
     pair.resize(of_pair);
     text.resize(std::min(text.size(), room - of_pair));
   }
-  const Row at{tokens(), tokens() + std::ssize(text),
-               tokens() + std::ssize(text) + std::ssize(pair), class_of(row, head)};
+  Row at{tokens(), tokens() + std::ssize(text), tokens() + std::ssize(text) + std::ssize(pair)};
+  for (std::size_t h = 0; h < heads_.size(); ++h) {
+    if (missing(row.labels[h])) continue;
+    if (heads_[h].type == "classify") at.label = class_of(row.labels[h], row.where, heads_[h]);
+    if (heads_[h].type == "regress") at.number = number_of(row.labels[h], row.where, heads_[h]);
+  }
   for (const std::vector<std::int32_t>& ids : {text, pair}) {
     if (!ids.empty())
       check_known(*std::ranges::max_element(ids), vocab_size_, row.where + ": the tokenizer");
     ids_.insert(ids_.end(), ids.begin(), ids.end());
   }
+  if (!tags.empty()) tags.resize(text.size()), tags_.insert(tags_.end(), tags.begin(), tags.end());
   rows_.push_back(at);
 }
 
@@ -133,8 +204,12 @@ void Labelled::fill(std::int64_t index, std::int64_t first, std::int64_t count,
 void Labelled::fill_one(const Row& row, const RandomKey& key, std::int64_t sequence,
                         std::int64_t at, const BatchFields& fields) const {
   put(fields, Field::sentence_labels, at, row.label);
+  put(fields, Field::numbers, at, number_element(row.number));
   std::vector<std::int32_t> ids;
   if (frame_.before) ids.push_back(*frame_.before);
+  for (std::int64_t t = row.begin; t < row.second && !tags_.empty(); ++t)
+    put(fields, Field::token_labels, at * length_ + std::ssize(ids) + t - row.begin,
+        tags_[static_cast<std::size_t>(t)]);
   ids.insert(ids.end(), ids_.begin() + row.begin, ids_.begin() + row.second);
   if (pairs_) ids.push_back(*frame_.between);
   const std::int64_t second = std::ssize(ids);
@@ -179,8 +254,10 @@ class LabelledObjective final : public Objective {
     if (source.mask_probability > 0)
       MaskedLm::check_tokenizer(tokenizer, config.model.vocab_size, false);
   }
-  void check_file(const std::string& path, const config::SourceConfig& source) const override {
-    check_labelled_file(path, source);
+  void check_file(const std::string& path, const config::Config& config,
+                  const config::SourceConfig& source) const override {
+    each_labelled_row(path, source, label_columns(config, source),
+                      [](const LabelledRow&) { return false; });
   }
   std::int64_t sample_length(const config::Config& config, const config::SourceConfig& source,
                              const tokenizer::Tokenizer& tokenizer) const override {

@@ -1,31 +1,46 @@
 #pragma once
-// Files of rows that have a text, perhaps a second one, and a class.
+// Files of rows that have a text, perhaps a second one, and labels.
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "config/config.h"
+#include "core/batch.h"
 
 namespace tfm::data {
 
 struct LabelledRow {
   std::string_view text, pair;  // `pair`: empty unless a column is named for it
-  std::string_view label;
+  // Of each column asked for; empty: missing. Labels of words, and words, have spaces between them.
+  std::vector<std::string_view> labels;
   std::string where;  // file and line
 };
 using LabelledSink = std::function<bool(const LabelledRow& row)>;
 
-// Calls sink(row) for the rows of a file until it returns false. JSON lines have objects; any other
-// file has a header, with tabs between columns, which are not quoted. Error(input) names file and
-// line: a column that is not there, a row with another number of columns than the header, an empty
-// text, no rows.
-void each_labelled_row(const std::string& path, const config::SourceConfig& source,
-                       const LabelledSink& sink);
-// Reads the first row.
-void check_labelled_file(const std::string& path, const config::SourceConfig& source);
+// The columns of labels: data.train.label for a model with one head that learns labels; else each
+// such head's name.
+std::vector<std::string> label_columns(const config::Config& config,
+                                       const config::SourceConfig& source);
 
-// The number of a row's class. Error(input) for one that the head does not have.
-std::int32_t class_of(const LabelledRow& row, const config::HeadConfig& head);
+// Calls sink(row) for the rows of a file until it returns false. JSON lines have objects, whose
+// texts and labels may be lists; a file *.conll has a word on each line, its label last, and empty
+// lines between texts; any other file has a header, with tabs between columns, which are not
+// quoted. Error(input) names file and line: a column that is not there, a row with another number
+// of columns than the header, an empty text, no rows.
+void each_labelled_row(const std::string& path, const config::SourceConfig& source,
+                       const std::vector<std::string>& columns, const LabelledSink& sink);
+
+// The field of a batch that has the labels of a head of type classify, tag or regress.
+Field label_field(const config::HeadConfig& head);
+
+// What stands between white space.
+std::vector<std::string_view> words_of(std::string_view text);
+// The number of a class. Error(input), which begins with `where`, for one that the head does not
+// have.
+std::int32_t class_of(std::string_view label, const std::string& where,
+                      const config::HeadConfig& head);
+// The number that a head of type regress learns. Error(input) for another text, and beyond float.
+float number_of(std::string_view label, const std::string& where, const config::HeadConfig& head);
 
 }  // namespace tfm::data

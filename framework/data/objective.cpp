@@ -20,7 +20,8 @@ const Objective& objective_of(const config::SourceConfig& source) {
   return *found->second;
 }
 
-void Objective::check_file(const std::string& path, const config::SourceConfig&) const {
+void Objective::check_file(const std::string& path, const config::Config&,
+                           const config::SourceConfig&) const {
   io::check_text(path);
 }
 

@@ -43,7 +43,8 @@ class Objective {
     return true;
   }
   // Error(input) for a file of text that cannot be read; reads its beginning.
-  virtual void check_file(const std::string& path, const config::SourceConfig&) const;
+  virtual void check_file(const std::string& path, const config::Config&,
+                          const config::SourceConfig&) const;
   // Tokens of text in a sequence of train.seq_len; below 1: that is too short.
   virtual std::int64_t sample_length(const config::Config& config, const config::SourceConfig&,
                                      const tokenizer::Tokenizer&) const {

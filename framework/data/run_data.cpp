@@ -97,7 +97,7 @@ void check_files(const config::Config& config, const config::SourceConfig& c,
   for (std::size_t i = 0; i < c.paths.size(); ++i)
     opened &= problems.collect(section + ".path[" + std::to_string(i) + "]", [&] {
       for (const std::string& file : io::expand_glob(c.paths[i].path))
-        tokens ? static_cast<void>(TokenFile(file)) : objective_of(c).check_file(file, c);
+        tokens ? static_cast<void>(TokenFile(file)) : objective_of(c).check_file(file, config, c);
     });
   if (!tokenizer || !opened || !tokens) return;
   problems.collect(path_key(c, section), [&] {
@@ -219,7 +219,8 @@ std::uint64_t fingerprint(const config::Config& config, const Dataset& data, std
   const nn::BatchShape shape = batch_shapes(config).at(batch.shape);
   std::map<Field, std::vector<std::int32_t>> values;
   BatchFields fields;
-  for (const Field field : {Field::ids, Field::labels, Field::sentence_labels, Field::source_ids})
+  for (const Field field : {Field::ids, Field::labels, Field::sentence_labels, Field::token_labels,
+                            Field::numbers, Field::source_ids})
     if (shape.width(field) > 0) {
       values[field].resize(static_cast<std::size_t>(shape.width(field)));
       fields[field] = values[field];

@@ -8,8 +8,8 @@
 namespace tfm::huggingface {
 
 Architecture gpt2(), llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
-    deepseek_v3(), gpt_oss(), olmo2(), gemma2(), gemma3_text(), phi3(), bert(), roberta(),
-    modernbert(), t5(), switch_transformers(), bart(), marian(), m2m_100();
+    deepseek_v3(), gpt_oss(), olmo2(), gemma2(), gemma3_text(), phi3(), bert(),
+    distilbert(), roberta(), modernbert(), t5(), switch_transformers(), bart(), marian(), m2m_100();
 
 namespace {
 
@@ -30,6 +30,7 @@ const std::vector<Architecture>& architectures() {
                                              gemma3_text(),
                                              phi3(),
                                              bert(),
+                                             distilbert(),
                                              roberta(),
                                              modernbert(),
                                              t5(),
@@ -135,6 +136,12 @@ std::string Architecture::current_name(std::string tensor) const {
   return complete(tensor) ? tensor : base + tensor;
 }
 
+bool Architecture::of_another_head(const config::ModelConfig& model,
+                                   const std::string& tensor) const {
+  return labels && !model.labelled_heads().empty() &&
+         std::ranges::any_of(heads, [&](const char* head) { return tensor.starts_with(head); });
+}
+
 std::string Architecture::original_in(const config::ModelConfig& model, const std::string& tensor,
                                       const Has& has) const {
   for (const std::vector<std::string>& names : tied(model))
@@ -169,8 +176,11 @@ const Architecture& architecture_for(const config::ModelConfig& model, std::stri
     if (model.attention.type != a.mixer)
       missing.push_back(a.mixer == std::string_view("latent") ? "attention: {type: latent}"
                                                               : "attention: {type: softmax}");
-    if (model.head_of_type("classify") || !model.head_of_type("lm"))
+    if (!model.labelled_heads().empty()) {
+      if (const char* heads = unmet_label_heads(model, a.labels)) missing.push_back(heads);
+    } else if (!model.head_of_type("lm")) {
       missing.push_back("heads: [{type: lm}]");
+    }
     if (nearest && missing.size() >= unmet.size() && !(missing.empty() && a.name == preferred))
       continue;
     nearest = &a, unmet = missing;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "huggingface/label_heads.h"
 #include "huggingface/members.h"
 #include "huggingface/tensors.h"
 
@@ -51,7 +52,8 @@ enum class Windows : std::uint8_t { none, alike, some };
 struct Architecture {
   const char* name;  // model_type of config.json
   config::Family family;
-  std::string (*class_name)(const config::ModelConfig& model);  // architectures of config.json
+  // architectures of config.json, for a model without heads for labels
+  std::string (*class_name)(const config::ModelConfig& model);
 
   config::ModelConfig (*read)(const io::JsonNode& config);
   // Sets what is tied and which heads there are, where that depends on the tensors present.
@@ -79,14 +81,22 @@ struct Architecture {
   bool first_norm = true;         // false: attention of the first layer has no norm before it
   bool mxfp4 = false;             // files may have weights of this type
   const char* mixer = "softmax";  // attention.type
+  const LabelHeads* labels = nullptr;  // its classes that have a head for labels; null: none
 
   // The name in this class, as transformers maps it: older names, and names of the base model.
   std::string current_name(std::string tensor) const;
   std::vector<ExchangedTensor> exchanged(const config::ModelConfig& model) const {
     Table table(model);
     tensors(table, model);
+    if (labels) label_tensors(table, model, *labels);
     return table.take();
   }
+  std::string class_of(const config::ModelConfig& model) const {
+    return labels && !model.labelled_heads().empty() ? label_class(model, *labels)
+                                                     : class_name(model);
+  }
+  // Whether a tensor is of a head that the model does not have, another one in its place.
+  bool of_another_head(const config::ModelConfig& model, const std::string& tensor) const;
   // The first other name of a tied tensor that `has` knows; "" if there is none.
   std::string original_in(const config::ModelConfig& model, const std::string& tensor,
                           const Has& has) const;

@@ -17,15 +17,7 @@ Needs needs(const config::ModelConfig& m) {
 
 void tensors(Table& t, const config::ModelConfig& m) {
   bert_like::tensors(t, m, {"bert.", "cls.predictions.", "transform.dense", "transform.LayerNorm"});
-  if (!m.next_sentence()) {
-    if (m.head_of_type("classify")) {
-      t.optional("bert.pooler.dense.weight", {m.d_model, m.d_model}, "pooler.weight");
-      t.last_may_lack();
-      t.optional("bert.pooler.dense.bias", {m.d_model}, "pooler.bias");
-      t.last_may_lack();
-    }
-    return;
-  }
+  if (!m.next_sentence()) return;
   t.linear("bert.pooler.dense", "pooler", m.d_model, m.d_model, true);
   t.linear("cls.seq_relationship", std::string(config::kNextSentence), 2, m.d_model, true);
 }
@@ -37,6 +29,10 @@ bool is_buffer(const std::string& tensor) {
   return tensor == "bert.embeddings.position_ids" || tensor.starts_with("bert.pooler.dense.") ||
          tensor.starts_with("cls.seq_relationship.");
 }
+
+constexpr LabelHeads kLabelHeads{"Bert", "bert.pooler.dense", config::Pooler::tanh, "classifier",
+                                 "classifier"};
+
 }  // namespace
 
 Architecture bert() {
@@ -52,9 +48,10 @@ Architecture bert() {
           .needs = needs,
           .tensors = tensors,
           .base = "bert.",
-          .heads = {"cls."},
+          .heads = {"cls.", "classifier."},
           .tied = tied,
-          .is_buffer = is_buffer};
+          .is_buffer = is_buffer,
+          .labels = &kLabelHeads};
 }
 
 }  // namespace tfm::huggingface

@@ -2,15 +2,20 @@
 
 namespace tfm::huggingface::bert_like {
 
-config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad) {
-  must_say(c, "position_embedding_type", "absolute");
-  must_be(c, "is_decoder", false);
+config::ModelConfig plain() {
   config::ModelConfig m;
   m.family = config::Family::encoder;
   m.norm_position = config::NormPosition::post;
   m.embedding_norm = true;
   m.head_transform = true;
   m.head_bias = config::HeadBias::yes;
+  return m;
+}
+
+config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad) {
+  must_say(c, "position_embedding_type", "absolute");
+  must_be(c, "is_decoder", false);
+  config::ModelConfig m = plain();
   m.vocab_size = whole(c, "vocab_size", vocab_size);
   m.d_model = whole(c, "hidden_size", 768), m.n_layers = layers(c, "num_hidden_layers", 12),
   m.n_heads = whole(c, "num_attention_heads", 12);
@@ -39,20 +44,24 @@ void write(Json& j, const config::ModelConfig& m) {
           {"initializer_range", m.init_std}});
 }
 
-Needs needs(const config::ModelConfig& m) {
+Needs plain_needs(const config::ModelConfig& m) {
+  const bool lm = m.head_of_type("lm");
   return Needs{{m.position == config::Position::learned, "position: learned"},
                {m.norm_position == config::NormPosition::post, "norm_position: post"},
                {m.norm == config::Norm::layernorm, "norm: layernorm"},
                {m.bias, "bias: true"},
                {!m.gated(), "an activation without gate"},
                {m.embedding_norm, "embedding_norm: true"},
-               {m.type_vocab_size > 0, "type_vocab_size: 1 or more"},
-               {m.head_transform, "head_transform: true"},
-               {m.has_head_bias(), "head_bias: true"},
+               {m.head_transform || !lm, "head_transform: true"},
+               {m.has_head_bias() || !lm, "head_bias: true"},
                {m.scale_embeddings == config::ScaleEmbeddings::no, "scale_embeddings: false"},
                {m.scale_attention, "scale_attention: true"},
                {!m.scale_logits, "scale_logits: false"}} +
          plain_attention(m) + plain_ffn(m) + full_heads(m);
+}
+
+Needs needs(const config::ModelConfig& m) {
+  return plain_needs(m) + Needs{{m.type_vocab_size > 0, "type_vocab_size: 1 or more"}};
 }
 
 void tensors(Table& t, const config::ModelConfig& m, const Names& names) {
@@ -73,6 +82,7 @@ void tensors(Table& t, const config::ModelConfig& m, const Names& names) {
     t.linear(h + "output.dense", p + "ffn.down", C, m.d_ff, true);
     t.norm(h + "output.LayerNorm", p + "ffn_norm");
   }
+  if (!m.head_of_type("lm")) return;
   t.linear(head + names.dense, "head.transform", C, C, true);
   t.norm(head + names.norm, "head.transform_norm");
   t.tensor(head + "bias", {m.vocab_size}, "head.bias");
@@ -85,7 +95,7 @@ void tensors(Table& t, const config::ModelConfig& m, const Names& names) {
 
 std::vector<std::vector<std::string>> tied(const config::ModelConfig& m, const std::string& base,
                                            const std::string& head) {
-  if (!m.tied_head()) return {};
+  if (!m.tied_head() || !m.head_of_type("lm")) return {};
   return {{base + "embeddings.word_embeddings.weight", head + "decoder.weight"},
           {head + "bias", head + "decoder.bias"}};
 }

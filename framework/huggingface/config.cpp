@@ -23,6 +23,9 @@ constexpr Alias kAliases[] = {{"gpt2", "hidden_size", "n_embd"},
                               {"t5", "num_attention_heads", "num_heads"},
                               {"t5", "num_hidden_layers", "num_layers"},
                               {"t5", "head_dim", "d_kv"},
+                              {"distilbert", "hidden_size", "dim"},
+                              {"distilbert", "num_attention_heads", "n_heads"},
+                              {"distilbert", "num_hidden_layers", "n_layers"},
                               {"bart", "hidden_size", "d_model"},
                               {"bart", "num_attention_heads", "encoder_attention_heads"},
                               {"bart", "num_hidden_layers", "encoder_layers"},
@@ -48,6 +51,7 @@ void write_model(Json& j, const Architecture& architecture, const config::ModelC
   if (m.padding_idx >= 0 && !from_the_end) j["pad_token_id"] = m.padding_idx;
   if (m.decoder_start >= 0) j["decoder_start_token_id"] = m.decoder_start;
   architecture.write(j, m);
+  if (!m.labelled_heads().empty()) write_label_heads(j, m);
 }
 
 // Changes the number of one key.
@@ -176,6 +180,7 @@ config::ModelConfig model_of(const io::JsonNode& c, const Has& has) {
   const Architecture& architecture = architecture_of(c);
   config::ModelConfig m = architecture.read(c);
   architecture.read_heads(m, c, has);
+  if (architecture.labels) read_label_heads(m, c, *architecture.labels, has);
   if (const auto quantized = c.find("quantization_config"))
     if (!architecture.mxfp4 || quantized->text("quant_method", "") != "mxfp4")
       quantized->fail("quantized weights are not supported; expected weights in F32, F16 or BF16" +
@@ -205,7 +210,8 @@ std::string huggingface_config(const config::ModelConfig& m,
                                const std::string& original) {
   const Architecture& architecture = architecture_for(m, model_type(original));
   Json j = original.empty() ? Json::object() : io::parse_json(original, "the original config.json");
-  if (!j.contains("architectures")) j["architectures"] = {architecture.class_name(m)};
+  if (!j.contains("architectures") || !m.labelled_heads().empty())
+    j["architectures"] = {architecture.class_of(m)};
   j["model_type"] = architecture.name;
   if (!j.contains("dtype")) j["dtype"] = j.value("torch_dtype", Json("float32"));
   if (!j.contains("torch_dtype")) j["torch_dtype"] = j["dtype"];

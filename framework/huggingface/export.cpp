@@ -78,7 +78,7 @@ class Export {
         provenance_(provenance) {
     for (const ExchangedTensor& t : architecture_.exchanged(model))
       if (provenance.dtypes.contains(t.name) ||
-          (!(t.optional && provenance.known) && !t.alternative))
+          (!(t.optional && !t.may_lack && provenance.known) && !t.alternative))
         add(t);
     for (const auto& [name, unread] : provenance.dtypes)
       if (!written_.contains(name) && !provenance.unused.contains(name)) add_copy(name);

@@ -52,6 +52,9 @@ bool is_buffer(const std::string& tensor) {
          tensor == "roberta.pooler.dense.bias";
 }
 
+constexpr LabelHeads kLabelHeads{"Roberta", "classifier.dense", config::Pooler::tanh,
+                                 "classifier.out_proj", "classifier"};
+
 }  // namespace
 
 Architecture roberta() {
@@ -65,9 +68,10 @@ Architecture roberta() {
       .needs = needs,
       .tensors = tensors,
       .base = "roberta.",
-      .heads = {"lm_head."},
+      .heads = {"lm_head.", "classifier."},
       .tied = tied,
-      .is_buffer = is_buffer};
+      .is_buffer = is_buffer,
+      .labels = &kLabelHeads};
 }
 
 }  // namespace tfm::huggingface

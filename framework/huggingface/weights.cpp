@@ -183,6 +183,7 @@ void HuggingFaceModel::check_tensor(const ExchangedTensor& expected,
 
 void HuggingFaceModel::check_more(const std::string& name, const TensorLocation& place,
                                   const config::ModelConfig& model) {
+  if (architecture_->of_another_head(model, name)) return;
   if (architecture_->is_buffer(name) || is_nothing(name)) return buffers_.push_back(name);
   const std::string original = architecture_->original_in(
       model, name, [&](const std::string& tensor) { return tensors_.contains(tensor); });
@@ -228,8 +229,8 @@ std::string HuggingFaceModel::other_class(const config::ModelConfig& model) cons
     return {};
   config::ModelConfig twin = model;  // BERT's two classes
   twin.set_next_sentence(!model.next_sentence());
-  const std::string own = architecture_->class_name(model);
-  if (named->front() == own || named->front() == architecture_->class_name(twin)) return {};
+  const std::string own = architecture_->class_of(model);
+  if (named->front() == own || named->front() == architecture_->class_of(twin)) return {};
   return ". The class " + in_quotes(named->front().get<std::string>()) +
          ", which config.json names, is not supported: tfm reads the directory as " + own +
          ". In transformers, " + own +

@@ -132,7 +132,8 @@ Totals ForwardPass::totals(const graph::ExecContext& context, const BatchFields&
   for (std::size_t k = 0; k < recording_.losses.size(); ++k) {
     if (!recording_.losses[k].value) continue;
     totals.loss[k] = value(recording_.losses[k].value);
-    totals.correct[k] = static_cast<std::int64_t>(value(recording_.losses[k].correct));
+    if (recording_.losses[k].correct)
+      totals.correct[k] = static_cast<std::int64_t>(value(recording_.losses[k].correct));
   }
   return totals;
 }

@@ -14,22 +14,24 @@ namespace {
 // Whether a part may be new, and is; empty: none may.
 using Lacks = std::function<bool(const std::string& part)>;
 
-// Parts of a classifier may be new, if `has` does not know them.
-Lacks lacks_classifier(const config::ModelConfig& model, Lacks has) {
-  const config::HeadConfig* head = model.head_of_type("classify");
-  if (!head) return {};
-  return [prefix = head->name + ".", has = std::move(has)](const std::string& part) {
-    return (part.starts_with(prefix) || part.starts_with("pooler.")) && !has(part);
+// Parts of heads that learn labels may be new, if `has` does not know them.
+Lacks lacks_heads(const config::ModelConfig& model, Lacks has) {
+  std::vector<std::string> prefixes{"pooler."};
+  for (const config::HeadConfig* head : model.labelled_heads())
+    prefixes.push_back(head->name + ".");
+  if (prefixes.size() == 1) return {};
+  return [prefixes, has = std::move(has)](const std::string& part) {
+    return std::ranges::any_of(prefixes, [&](const auto& p) { return part.starts_with(p); }) &&
+           !has(part);
   };
 }
-Lacks lacks_classifier(const config::ModelConfig& model,
-                       const huggingface::HuggingFaceModel& source) {
-  return lacks_classifier(
+Lacks lacks_heads(const config::ModelConfig& model, const huggingface::HuggingFaceModel& source) {
+  return lacks_heads(
       model, [&source](const std::string& part) { return source.elements(part).has_value(); });
 }
-Lacks lacks_classifier(const config::ModelConfig& model, const checkpoint::CheckpointReader& reader,
-                       const std::string& prefix) {
-  return lacks_classifier(
+Lacks lacks_heads(const config::ModelConfig& model, const checkpoint::CheckpointReader& reader,
+                  const std::string& prefix) {
+  return lacks_heads(
       model, [&reader, prefix](const std::string& part) { return reader.has(prefix + part); });
 }
 
@@ -104,14 +106,13 @@ std::vector<std::string> check_initial_weights(const std::string& path,
   if (huggingface::is_huggingface(path)) {
     huggingface::HuggingFaceModel source(path);
     source.check(model);
-    check_parts(source, path, parameters, lacks_classifier(model, source));
+    check_parts(source, path, parameters, lacks_heads(model, source));
     return without(source.parts(), "", parameters);
   }
   const checkpoint::CheckpointReader reader(
       checkpoint_path(path, checkpoint::Verification::headers));
   reader.check_headers();
-  checkpoint::weights_of(reader, path, parameters, "model/",
-                         lacks_classifier(model, reader, "model/"));
+  checkpoint::weights_of(reader, path, parameters, "model/", lacks_heads(model, reader, "model/"));
   return without(reader.names(), "model/", parameters);
 }
 
@@ -121,7 +122,7 @@ InitialWeights open_initial_weights(const std::string& path, const config::Model
   if (!huggingface::is_huggingface(path)) {
     const auto reader = std::make_shared<checkpoint::CheckpointReader>(path);
     const std::string prefix = checkpoint::has_average(*reader, parameters) ? "ema/" : "model/";
-    const Lacks lacks = seed ? lacks_classifier(model, *reader, prefix) : Lacks{};
+    const Lacks lacks = seed ? lacks_heads(model, *reader, prefix) : Lacks{};
     InitialWeights weights{
         [reader, read = checkpoint::weights_of(*reader, path, parameters, prefix, lacks)](
             const auto&... range) { read(range...); },
@@ -131,7 +132,7 @@ InitialWeights open_initial_weights(const std::string& path, const config::Model
   }
   const auto source = std::make_shared<huggingface::HuggingFaceModel>(path);
   source->check(model);
-  const Lacks lacks = seed ? lacks_classifier(model, *source) : Lacks{};
+  const Lacks lacks = seed ? lacks_heads(model, *source) : Lacks{};
   check_parts(*source, path, parameters, lacks);
   source->check_copies();
   InitialWeights weights{

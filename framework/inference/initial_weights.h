@@ -15,7 +15,8 @@ namespace tfm::inference {
 config::InitialConfig config_of_directory(const std::string& path);
 
 // Checks headers alone. Error(input) unless every parameter is there in its shape, but for those of
-// a classifier, which may be new. Returns the names of tensors that `parameters` do not use.
+// heads that learn labels, which may be new. Returns the names of tensors that `parameters` do not
+// use.
 std::vector<std::string> check_initial_weights(const std::string& path,
                                                const config::ModelConfig& model,
                                                const nn::ParameterSet& parameters);
@@ -23,11 +24,11 @@ std::vector<std::string> check_initial_weights(const std::string& path,
 struct InitialWeights {
   nn::WeightSource read;
   std::string provenance;          // what checkpoints record about it (JSON; "{}": nothing)
-  std::vector<std::string> added;  // parts of a classifier that have their initial values
+  std::vector<std::string> added;  // parts of heads that have their initial values
 };
 // Opens what verified_path() found. Reads the headers; of a Hugging Face directory also the tensors
 // that are tied or that the model does not use. Error(input) names a tensor that does not fit, or
-// that is tied but no copy. `seed`: of the initial values of a classifier that is not there;
+// that is tied but no copy. `seed`: of the initial values of heads that are not there;
 // without one that is an error.
 InitialWeights open_initial_weights(const std::string& path, const config::ModelConfig& model,
                                     const nn::ParameterSet& parameters,

@@ -22,7 +22,9 @@ config::Config huggingface_run(const std::string& dir) {
   config::Config c;
   c.model = huggingface::HuggingFaceModel(dir).model();
   c.train.seq_len = c.model.max_seq_len;
-  c.data.train.type = config::first_type(c.model.family, config::SourceType::Files::any);
+  c.data.train.type = c.model.labelled_heads().empty()
+                          ? config::first_type(c.model.family, config::SourceType::Files::any)
+                          : "labelled";
   c.data.train.paths = {{"unknown", 1}};
   c.data.tokenizer = dir;  // whoever needs one is told where there is none
   return c;

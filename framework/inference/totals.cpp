@@ -20,7 +20,7 @@ Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
     const auto width = static_cast<std::size_t>(recording.shape.own_width(field));
     for (std::int32_t label : fields.at(field).subspan(static_cast<std::size_t>(first) * width,
                                                        static_cast<std::size_t>(sequences) * width))
-      t.labels[k] += label >= 0;
+      t.labels[k] += info_of(field).counts(label);
   }
   return t;
 }

@@ -21,7 +21,7 @@ struct Totals {  // by term of the loss
   static std::vector<comm::CollectiveCall> collectives(comm::AxisSet axes);
 };
 
-// Counts, for each loss, the labels >= 0 in `sequences` sequences from `first` on.
+// Counts, for each loss, the labels in `sequences` sequences from `first` on.
 Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
                     std::int64_t sequences, std::int64_t first = 0);
 // StepState::packed_rows for passes with at most so many labels.

@@ -4,8 +4,8 @@
 //   combine:    the statistics of several ranks, after they are gathered, in rank order;
 //   loss;
 //   gradient:   in place of the logits.
-// Loss of a row: log(sum_exp) + max - (1-eps) * logit[label] - eps/V * sum(logits).
-// Rows with a label < 0 are ignored.
+// Loss of a row: log(sum_exp) + max - (1-eps) * logit[label] - eps/V * sum(logits), times the
+// weight of its label's class. Rows with a label < 0 are ignored.
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -27,6 +27,7 @@ struct CrossEntropyArgs {
   // smoothing, the sum of logits. If `correct` is given, which excludes smoothing, the third is the
   // number of columns before the label's whose logit equals max.
   Accum<T>* sums = nullptr;
+  const double* class_weights = nullptr;  // (vocab_size); null: all 1
   Accum<T> smoothing = 0;
   Accum<T> softcap = 0;  // c: the logits are c tanh(x / c), the gradient is that of x; 0: no cap
   const double* gradient_scale =
@@ -36,9 +37,12 @@ struct CrossEntropyArgs {
   // (1) or null: the number of rows whose label is the first column with the largest logit is
   // added.
   double* correct = nullptr;
-  // Callable only where kernels run.
-  constexpr Accum<T> factor() const {
-    return gradient_scale ? static_cast<Accum<T>>(*gradient_scale) : Accum<T>{1};
+  constexpr double weight_of(std::int32_t label) const {
+    return class_weights && label >= 0 ? class_weights[label] : 1;
+  }
+  // Of the gradient of a row with this label. Callable only where kernels run.
+  constexpr Accum<T> factor(std::int32_t label) const {
+    return static_cast<Accum<T>>((gradient_scale ? *gradient_scale : 1) * weight_of(label));
   }
 };
 
@@ -104,8 +108,9 @@ constexpr double row_loss(const CrossEntropyArgs<T>& a, std::int64_t r, Log log)
   if (a.labels[r] < 0) return 0;
   const double smoothing = a.smoothing, sum = a.sums[r], target = a.sums[a.rows + r],
                all = a.sums[2 * a.rows + r];
-  return log(sum) + static_cast<double>(a.max[r]) - (1 - smoothing) * target -
-         (smoothing == 0 ? 0 : smoothing / static_cast<double>(a.vocab_size) * all);
+  const double loss = log(sum) + static_cast<double>(a.max[r]) - (1 - smoothing) * target -
+                      (smoothing == 0 ? 0 : smoothing / static_cast<double>(a.vocab_size) * all);
+  return loss * a.weight_of(a.labels[r]);
 }
 template <class T>
 constexpr bool is_correct(const CrossEntropyArgs<T>& a, std::int64_t r) {

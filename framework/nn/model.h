@@ -66,7 +66,7 @@ struct Recording {
     std::string name;    // of its metrics
     double weight = 1;   // of its mean in the whole loss
     graph::Value value;  // (1) f64, a sum; absent if another stage computes it
-    // The sum's mean is over the elements >= 0 of this field, or of a term without labels over
+    // The sum's mean is over the labels of this field, or of a term without labels over
     // `per_sequence` for each sequence of the batch and `per_batch`.
     std::optional<Field> labels = {};
     std::int64_t per_sequence = 0, per_batch = 0;  // on this rank

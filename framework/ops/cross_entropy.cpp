@@ -131,7 +131,7 @@ T* in_workspace(const graph::Exec& e, std::int64_t bytes) {
 }
 
 struct LinearCrossEntropy final : graph::StagedOp {
-  enum In { x, weight, labels, bias };
+  enum In { x, weight, labels, bias, factors };
   enum Out { total, correct };
 
   std::int64_t rows, cols, vocab_rows;
@@ -140,7 +140,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
   DType dtype;
 
   std::string_view kind() const override { return "cross_entropy"; }
-  graph::Saved saved() const override { return {.inputs = {x, weight, labels, bias}}; }
+  graph::Saved saved() const override { return {.inputs = {x, weight, labels, bias, factors}}; }
   bool forward_with_backward() const override { return true; }
   // Statistics read the logits, which become gradients in place. One kernel does both, and reads
   // them once, where this rank has whole rows that it can hold. Where rows are packed, they are
@@ -182,9 +182,8 @@ struct LinearCrossEntropy final : graph::StagedOp {
   }
   std::int64_t workspace_bytes(graph::Phase) const override { return space().bytes(); }
   std::int64_t scratch_bytes(graph::Phase, DType) const override {
-    return trains_bias
-               ? kernels::column_sum_scratch(chunk(), vocab_rows, size_of(accum_type(dtype)))
-               : 0;
+    if (!trains_bias) return 0;
+    return kernels::column_sum_scratch(chunk(), vocab_rows, size_of(accum_type(dtype)));
   }
   std::int64_t rows_of(std::int64_t c) const { return std::min(chunk(), rows - c * chunk()); }
   std::vector<comm::CollectiveCall> exchanges(graph::Phase) const override {
@@ -306,6 +305,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
                                   : e.in(labels).ptr<std::int32_t>() + first,
                  .max = max,
                  .sums = max + n,
+                 .class_weights = e.in(factors).ptr<double>(),
                  .smoothing = W(options.smoothing),
                  .softcap = W(options.softcap),
                  .gradient_scale =
@@ -356,8 +356,9 @@ graph::Value linear_cross_entropy(graph::Recorder& r, graph::Value x, graph::Val
   if (options.chunk_rows == 0) op->options.chunk_rows = op->chosen_chunk();
   op->options.chunk_rows = std::min(op->options.chunk_rows, op->rows);
   const graph::OutputSpec one{{1}, DType::f64};
-  if (options.accuracy) return r.apply(std::move(op), {x, weight, labels, bias}, {one, one});
-  return r.apply(std::move(op), {x, weight, labels, bias}, {one});
+  const std::vector<graph::Value> inputs{x, weight, labels, bias, options.class_weights};
+  if (options.accuracy) return r.apply(std::move(op), inputs, {one, one});
+  return r.apply(std::move(op), inputs, {one});
 }
 
 }  // namespace tfm::ops

@@ -159,11 +159,12 @@ struct CrossEntropyOptions {
   std::int64_t vocab_size = 0, vocab_begin = 0, vocab_end = 0;
   int shards = 1;  // ranks of the tensor axis, among which the vocabulary is split
   double smoothing = 0;
-  double scale = 1;             // multiplies the logits before the bias is added
-  double softcap = 0;           // of the logits: softcap * tanh(logit / softcap); 0: none
-  int objective = 0;            // index into StepNumbers::gradient_scale
-  double labelled = 1;          // expected fraction of rows with a label, for predictions
-  std::int64_t chunk_rows = 0;  // 0: chosen from the sizes
+  graph::Value class_weights = {};  // (V) f64, of the losses of each label; absent: all 1
+  double scale = 1;                 // multiplies the logits before the bias is added
+  double softcap = 0;               // of the logits: softcap * tanh(logit / softcap); 0: none
+  int objective = 0;                // index into StepNumbers::gradient_scale
+  double labelled = 1;              // expected fraction of rows with a label, for predictions
+  std::int64_t chunk_rows = 0;      // 0: chosen from the sizes
   // Forward only, without smoothing: a second output (1) f64 counts the rows whose label has the
   // highest logit (the lowest id among equal ones).
   bool accuracy = false;
@@ -171,6 +172,15 @@ struct CrossEntropyOptions {
 graph::Value linear_cross_entropy(graph::Recorder& r, graph::Value x, graph::Value weight,
                                   graph::Value bias, graph::Value labels,
                                   CrossEntropyOptions options);
+
+// Sum (1) f64 of the squares of x (N, 1) - numbers (N), the bits of floats, of which NaN is
+// ignored.
+struct SquaredErrorOptions {
+  int objective = 0;           // index into StepNumbers::gradient_scale
+  bool makes_gradient = true;  // else the gradient of x is 0: another rank has it
+};
+graph::Value squared_error(graph::Recorder& r, graph::Value x, graph::Value numbers,
+                           const SquaredErrorOptions& options);
 
 // Conjugate pairs over the tensor axis, as forward | backward: what one does in forward, its
 // partner does in backward.

@@ -69,7 +69,8 @@ std::vector<std::pair<std::string, double>> TrainingRun::term_metrics(
   for (std::size_t k = 0; k < heads.size() && heads.size() > 1; ++k)
     all.emplace_back("loss_" + heads[k].name, totals.mean(k));
   for (std::size_t k = 0; k < heads.size() && heads.size() > 1; ++k)
-    all.emplace_back("accuracy_" + heads[k].name, totals.accuracy(k));
+    if (heads[k].type != "regress")
+      all.emplace_back("accuracy_" + heads[k].name, totals.accuracy(k));
   return all;
 }
 

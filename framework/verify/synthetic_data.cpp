@@ -16,12 +16,16 @@ SyntheticData::SyntheticData(const config::Config& config, std::int64_t sequence
 
 void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t count,
                          const BatchFields& fields) const {
-  const config::HeadConfig* classifier = config_.model.head_of_type("classify");
-  const auto range = [&](FieldKind kind) {
-    return static_cast<std::uint32_t>(kind == FieldKind::type ? config_.model.type_vocab_size
-                                      : kind == FieldKind::answer
-                                          ? classifier ? classifier->classes : 2
-                                          : config_.model.vocab_size);
+  const auto classes_of = [this](std::string_view type) {
+    const config::HeadConfig* head = config_.model.head_of_type(type);
+    return head ? head->classes : 2;
+  };
+  const auto range = [&](const FieldInfo& info) {
+    return static_cast<std::uint32_t>(info.kind == FieldKind::type ? config_.model.type_vocab_size
+                                      : info.field == Field::token_labels ? classes_of("tag")
+                                      : info.kind == FieldKind::answer    ? classes_of("classify")
+                                      : info.kind == FieldKind::number    ? 16
+                                                                       : config_.model.vocab_size);
   };
   for (const auto& [field, values] : fields) {
     const FieldInfo& info = info_of(field);
@@ -44,9 +48,12 @@ void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t co
       const std::int64_t real = filled - word_of(begin) % (filled / 4 + 1);
       const std::uint32_t word = word_of(begin + at);
       const bool none = mask ? at >= real : at != 0 && word % 7 == 0;
-      value = none && (mask || info.kind == FieldKind::label) ? -1
-              : mask                                          ? static_cast<std::int32_t>(at / 5)
-                     : static_cast<std::int32_t>(word / 8 % range(info.kind));
+      const bool label = info.kind == FieldKind::label || info.field == Field::token_labels;
+      const auto drawn = static_cast<std::int32_t>(word / 8 % range(info));
+      value = none && (mask || label)          ? -1
+              : mask                           ? static_cast<std::int32_t>(at / 5)
+              : info.kind == FieldKind::number ? number_element(static_cast<float>(drawn) / 8)
+                                               : drawn;
     }
   }
 }

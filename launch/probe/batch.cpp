@@ -1,9 +1,11 @@
 #include "launch/probe/batch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint.h"
+#include "data/labelled_rows.h"
 #include "data/special_ids.h"
 #include "huggingface/config.h"
 #include "huggingface/sidecars.h"
@@ -19,6 +21,10 @@ class BatchFile {
   bool has(const std::string& name) const { return reader_.has(name); }
   std::vector<std::int32_t> read(const std::string& name, std::int64_t rows,
                                  std::int64_t cols) const {
+    expect_shape(name, rows, cols);
+    return reader_.read<std::int32_t>(name);
+  }
+  void expect_shape(const std::string& name, std::int64_t rows, std::int64_t cols) const {
     const auto& shape = reader_.info(name).shape;
     const std::vector<std::int64_t> expected =
         cols > 0 ? std::vector<std::int64_t>{rows, cols} : std::vector<std::int64_t>{rows};
@@ -27,7 +33,6 @@ class BatchFile {
                                        "' differs in shape from input_ids; expected (" +
                                        std::to_string(rows) +
                                        (cols > 0 ? ", " + std::to_string(cols) + ")" : ")"));
-    return reader_.read<std::int32_t>(name);
   }
   // Ids below `count`; labels may be -100, which counts as none.
   enum class Kind : std::uint8_t { ids, labels };
@@ -39,6 +44,14 @@ class BatchFile {
         throw Error(ExitCode::input, path() + ": tensor '" + name + "' has " + std::to_string(id) +
                                          "; expected 0 to " + std::to_string(count - 1) +
                                          (kind == Kind::labels ? ", or -100 for no label" : ""));
+    return all;
+  }
+  // (rows) of floats, as elements of Field::numbers; NaN counts as none.
+  std::vector<std::int32_t> read_numbers(const std::string& name, std::int64_t rows) const {
+    expect_shape(name, rows, 0);
+    std::vector<std::int32_t> all;
+    for (const float x : reader_.read<float>(name))
+      all.push_back(std::isnan(x) ? kNoNumber : number_element(x));
     return all;
   }
   std::pair<std::int64_t, std::int64_t> size(const std::string& name) const {
@@ -131,20 +144,54 @@ std::vector<std::int32_t> labels_of(const BatchFile& file, std::int64_t rows, st
   return file.read("labels", rows, length, m.vocab_size, BatchFile::Kind::labels);
 }
 
-// The head that predicts the class of a sequence, and the tensor of its labels.
-const config::HeadConfig* classifier_of(const config::ModelConfig& m) {
-  const config::HeadConfig* head = m.head_of_type("classify");
-  return head ? head : m.head(config::kNextSentence);
+// Heads with labels besides those of tokens, and the tensor of the labels of each.
+std::vector<const config::HeadConfig*> labelled_heads(const config::ModelConfig& m) {
+  std::vector<const config::HeadConfig*> all = m.labelled_heads();
+  if (m.next_sentence()) all.push_back(m.head(config::kNextSentence));
+  return all;
 }
-std::string label_tensor(const config::HeadConfig& head) { return head.name + "_label"; }
+// `labels`, as in transformers, of a model that has one head.
+std::string label_tensor(const config::ModelConfig& m, const config::HeadConfig& head) {
+  if (m.heads.size() == 1) return "labels";
+  return head.name + (head.type == "tag" ? "_labels" : "_label");
+}
 
 std::vector<std::string> known_tensors(const config::ModelConfig& m) {
   std::vector<std::string> known{"input_ids", "attention_mask"};
   if (m.head_of_type("lm")) known.emplace_back("labels");
   if (m.type_vocab_size > 0 || !m.decodes()) known.emplace_back("token_type_ids");
-  if (const config::HeadConfig* head = classifier_of(m)) known.push_back(label_tensor(*head));
+  for (const config::HeadConfig* head : labelled_heads(m)) known.push_back(label_tensor(m, *head));
   if (m.translates()) known.insert(known.end(), {"decoder_input_ids", "decoder_attention_mask"});
   return known;
+}
+
+// Reads the labels of heads, or none.
+void read_labels(const BatchFile& file, const config::ModelConfig& m, ProbeBatch& b) {
+  const auto add = [&](Field field, const std::string& name, const auto& read) {
+    std::vector<std::int32_t>& values = b.fields[field];
+    values.assign(static_cast<std::size_t>(b.shape.sequences * b.shape.width(field)),
+                  info_of(field).padding);
+    if (!file.has(name)) return;
+    values = read();
+    b.labelled = true;
+    b.ignored |= std::ranges::none_of(
+        values, [&](std::int32_t label) { return info_of(field).counts(label); });
+  };
+  const std::int64_t B = b.shape.sequences, T = b.shape.length;
+  if (m.head_of_type("lm"))
+    add(Field::labels, "labels", [&] {
+      const std::vector<std::int32_t> all = labels_of(file, B, T, m);
+      return m.family == config::Family::decoder ? shifted_left(all, T) : all;
+    });
+  for (const config::HeadConfig* head : labelled_heads(m)) {
+    const std::string name = label_tensor(m, *head);
+    add(data::label_field(*head), name, [&] {
+      return head->type == "regress" ? file.read_numbers(name, B)
+                                     : file.read(name, B, head->type == "tag" ? T : 0,
+                                                 head->classes, BatchFile::Kind::labels);
+    });
+  }
+  if (m.head_of_type("lm")) b.labelled = file.has("labels");
 }
 
 // RoBERTa's positions do not count padding in transformers: those of the columns where it is masked
@@ -158,7 +205,11 @@ void expect_padding_behind(const std::string& path, const config::ModelConfig& m
   bool behind = false;
   for (std::int64_t i = 0; i < b.shape.sequences * b.shape.length; ++i) {
     behind = (behind && i % b.shape.length != 0) || at(Field::ids, i) == m.padding_idx;
-    if (behind && (at(Field::mask, i) == 0 || at(Field::labels, i) >= 0))
+    const auto labelled = [&](Field field) {
+      return b.fields.contains(field) && at(field, i) >= 0;
+    };
+    if (behind &&
+        (at(Field::mask, i) == 0 || labelled(Field::labels) || labelled(Field::token_labels)))
       throw Error(ExitCode::input,
                   path + ": tensor 'input_ids' has padding (" + std::to_string(m.padding_idx) +
                       ") in sequence " + std::to_string(i / b.shape.length) +
@@ -171,7 +222,9 @@ void expect_padding_behind(const std::string& path, const config::ModelConfig& m
 // A query without a key gets zeros here, in transformers' T5 the mean of all values: no label may
 // depend on it.
 void expect_keys(const std::string& path, const config::ModelConfig& m, const ProbeBatch& b) {
-  if (!m.translates() || m.position != config::Position::relative || !b.labelled) return;
+  if (!m.translates() || m.position != config::Position::relative || !b.labelled ||
+      !b.fields.contains(Field::labels))
+    return;
   // Of sequence `row`: whether keys [0, n) are masked, and positions [0, n) have a label.
   const auto masked = [&](Field mask, std::int64_t row, std::int64_t length, std::int64_t n) {
     const auto first = b.fields.at(mask).begin() + row * length;
@@ -225,7 +278,7 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
   std::string mask = "attention_mask";
   if (m.translates()) {
     const bool given = file.has("decoder_input_ids");
-    if (!given && !file.has("labels"))
+    if (!given && !(m.head_of_type("lm") && file.has("labels")))
       throw Error(ExitCode::input, path +
                                        ": tensor 'decoder_input_ids' is missing, and there are no "
                                        "labels to derive it from");
@@ -247,24 +300,7 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
                                        : std::vector<std::int32_t>(B * T, 0);
   else if (file.has("token_type_ids"))
     file.read("token_type_ids", B, T, 1);  // all 0
-  b.labelled = file.has("labels");
-  b.fields[Field::labels] = b.labelled ? labels_of(file, B, b.shape.length, m)
-                                       : std::vector<std::int32_t>(B * b.shape.length, -1);
-  if (m.family == config::Family::decoder)
-    b.fields[Field::labels] = shifted_left(b.fields[Field::labels], T);
-  const config::HeadConfig* classifier = classifier_of(m);
-  const bool classified = classifier && file.has(label_tensor(*classifier));
-  if (classifier)
-    b.fields[Field::sentence_labels] = classified
-                                           ? file.read(label_tensor(*classifier), B, 0,
-                                                       classifier->classes, BatchFile::Kind::labels)
-                                           : std::vector<std::int32_t>(B, -1);
-  if (!m.head_of_type("lm")) b.labelled = classified;
-  const auto ignored = [&b](Field field) {
-    return std::ranges::all_of(b.fields.at(field), [](std::int32_t label) { return label < 0; });
-  };
-  b.ignored = (m.head_of_type("lm") && ignored(Field::labels)) ||
-              (classified && ignored(Field::sentence_labels));
+  read_labels(file, m, b);
   expect_padding_behind(path, m, b);
   expect_keys(path, m, b);
   return b;
@@ -275,10 +311,8 @@ ProbeBatch padded(const ProbeBatch& b, std::int64_t of) {
   p.shape.length = round_up(b.shape.length, of);
   p.shape.source_length = round_up(b.shape.source_length, of);
   for (auto& [field, values] : p.fields) {
-    const FieldKind kind = info_of(field).kind;
     const std::int64_t from = b.shape.width(field), to = p.shape.width(field);
-    const bool hides = kind == FieldKind::mask || kind == FieldKind::label;
-    values.assign(static_cast<std::size_t>(b.shape.sequences * to), hides ? -1 : 0);
+    values.assign(static_cast<std::size_t>(b.shape.sequences * to), info_of(field).padding);
     for (std::int64_t r = 0; r < b.shape.sequences; ++r)
       std::copy_n(b.fields.at(field).begin() + r * from, from, values.begin() + r * to);
   }

@@ -1,4 +1,4 @@
-// Texts with a class: what a batch holds for each family, which files and labels are refused.
+// Texts with labels: what a batch holds for each family, which files and labels are refused.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -160,6 +160,82 @@ TEST_F(LabelledTest, JsonLinesHaveNamesOrNumbers) {
   EXPECT_EQ(read(open(c), 0, 0, 1)[Field::sentence_labels], (Ids{2}));
 }
 
+TEST_F(LabelledTest, WordsHaveTheirLabelsAtTheirFirstTokens) {
+  for (const auto& [file, content] :
+       {std::pair{"a.tsv", "text\tlabel\nab cd e\tB O O\n"},
+        {"a.jsonl", R"({"text": ["ab", "cd", "e"], "label": ["B", "O", "O"]})"},
+        {"b.jsonl", R"({"text": "ab cd e", "label": "B O O"})"},
+        {"a.conll", "-DOCSTART- -X- O\n\nab NN B\ncd VB O\ne X O\n\n\nf X B\n"}}) {
+    config::Config c = configuration(config::Family::encoder, file, content);
+    c.model.heads = {{.type = "tag", .name = "tag", .classes = 2, .labels = {"O", "B"}}};
+    auto r = read(open(c), 0, 0, 1);
+    EXPECT_EQ(r[Field::ids], (Ids{kBegin, 'a', 'b', ' ', 'c', 'd', ' ', kEnd})) << file;
+    EXPECT_EQ(r[Field::token_labels], (Ids{-1, 1, -1, -1, 0, -1, -1, -1})) << file;
+    c.model.family = config::Family::decoder;
+    EXPECT_EQ(read(open(c), 0, 0, 1)[Field::token_labels], (Ids{1, -1, -1, 0, -1, -1, 0, -1}));
+  }
+}
+
+TEST_F(LabelledTest, TheTokensOfAWordBeginWithItsFirst) {
+  constexpr std::string_view text = "Anna left  Nuremberg, unhappily";
+  for (const char* file : {"bert_cased", "gpt2", "llama2", "t5"}) {
+    const auto tokenizer = tokenizer::load_tokenizer(
+        std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/" + file + ".json");
+    std::vector<std::optional<std::size_t>> first;
+    const Ids ids = data::encode_words(text, *tokenizer, first);
+    EXPECT_EQ(ids, tokenizer->encode(text));
+    const auto words = data::words_of(text);
+    ASSERT_EQ(first.size(), words.size());
+    for (std::size_t w = 0; w < words.size(); ++w) {
+      ASSERT_TRUE(first[w]) << file << words[w];
+      const std::size_t end = w + 1 < words.size() ? *first[w + 1] : ids.size();
+      std::string decoded = tokenizer->decode(std::span(ids).subspan(*first[w], end - *first[w]));
+      std::erase(decoded, ' ');
+      EXPECT_EQ(decoded, words[w]) << file;
+    }
+  }
+  std::vector<std::optional<std::size_t>> first;
+  data::encode_words("a \x01 b",
+                     *tokenizer::load_tokenizer(std::string(TFM_SOURCE_DIR) +
+                                                "/tests/fixtures/tokenizers/bert.json"),
+                     first);
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_TRUE(first[0] && !first[1] && first[2]);  // BERT's normalizer takes control characters out
+}
+
+TEST_F(LabelledTest, SeveralHeadsReadTheColumnsOfTheirNames) {
+  config::Config c = configuration(config::Family::encoder, "a.tsv",
+                                   "text\tkind\ttags\tscore\nab c\t2\t0 1\t-1.5\nd\t\t\t\n");
+  c.model.heads = {{.type = "classify", .name = "kind", .classes = 3, .labels = {}},
+                   {.type = "tag", .name = "tags", .classes = 2, .labels = {}},
+                   {.type = "regress", .name = "score", .labels = {}}};
+  auto r = read(open(c));
+  EXPECT_EQ(r[Field::sentence_labels], (Ids{2, -1}));
+  EXPECT_EQ(r[Field::numbers], (Ids{number_element(-1.5f), kNoNumber}));
+  EXPECT_EQ(r[Field::token_labels],
+            (Ids{-1, 0, -1, -1, 1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}));
+}
+
+TEST_F(LabelledTest, WrongLabelsOfWordsAndNumbersAreNamed) {
+  const auto refuses = [&](const char* type, const std::string& file, const std::string& content,
+                           const std::string& message) {
+    config::Config c = configuration(config::Family::encoder, file, content);
+    c.model.heads = {{.type = type, .name = type, .classes = 2, .labels = {}}};
+    expect_error(ExitCode::input, {message}, [&] { open(c); });
+  };
+  refuses("tag", "a.tsv", "text\tlabel\nab cd\t0\n", "a.tsv:2: found 2 words and 1 label");
+  refuses("tag", "a.tsv", "text\tlabel\nab\t\n", "a.tsv:2: found 1 word and 0 labels");
+  refuses("tag", "a.tsv", "text\tlabel\nab\t2\n", "a.tsv:2: the label '2' is no class");
+  refuses("tag", "a.conll", "ab 0\n\ncd\n", "a.conll:3: found one column");
+  refuses("tag", "a.conll", "\n", "a.conll: the file has no rows");
+  refuses("tag", "a.jsonl", R"({"text": ["a b"], "label": [0]})", "a.jsonl:1: text[0]");
+  refuses("tag", "a.jsonl", R"({"text": ["a", ""], "label": [0, 0]})", "a.jsonl:1: text[1]");
+  refuses("tag", "a.jsonl", R"({"text": [["a"]], "label": [0]})", "a.jsonl:1: text[0]");
+  for (const char* number : {"one", "", "1e99", "nan", "1,5", "inf"})
+    refuses("regress", "a.tsv", std::string("text\tlabel\nab\t") + number + "\n",
+            "a.tsv:2: the label '" + std::string(number) + "' is no number");
+}
+
 TEST_F(LabelledTest, WhatIsWrongIsNamedWithItsLine) {
   const auto refuses = [&](const std::string& file, const std::string& content,
                            const std::string& message, std::vector<std::string> labels = {}) {
@@ -181,7 +257,7 @@ TEST_F(LabelledTest, WhatIsWrongIsNamedWithItsLine) {
           {"x", "y", "z"});
   refuses("a.jsonl", "{\"text\": \"ab\"}\n", "a.jsonl:1: member \"label\" is missing");
   refuses("a.jsonl", "{\"text\": 1, \"label\": 1}\n", "a.jsonl:1: text");
-  refuses("a.jsonl", "{\"text\": \"a\", \"label\": 1.5}\n", "a.jsonl:1: label");
+  refuses("a.jsonl", "{\"text\": \"a\", \"label\": 1.5}\n", "a.jsonl:1: the label '1.5'");
   refuses("a.jsonl", "{\"text\": \"a\", \"label\": 1}\n[]\n", "a.jsonl:2");
   refuses("a.jsonl", "{\"text\": \"a\", \"label\": 1}\n{\"text\n", "a.jsonl:2");
 }

@@ -21,6 +21,7 @@ struct LossCase {
   double smoothing;
   bool ties = false, whole = false;  // whole: statistics and gradient by one call
   double softcap = 0;                // that the logits have
+  bool weighted = false;             // by class
 
   std::vector<std::int32_t> labels() const {
     std::vector<std::int32_t> l(rows);
@@ -50,26 +51,28 @@ struct LossCase {
     typename D::template Array<T> x("logits", rows * stride);
     typename D::template Array<W> max("max", rows), sums("sums", 3 * rows);
     typename D::template Array<double> loss("loss", rows), total("total", 1), correct("correct", 1),
-        factor("factor", Values{0.25});
+        factor("factor", Values{0.25}), weights("weights", random_values(vocab_size, 4, 2));
     auto label = integers<D>("labels", labels());
     x.assign(rounded<T>(logits()));
     total.assign({3}), correct.assign({2});
-    kernels::CrossEntropyArgs<T> a{.rows = rows,
-                                   .cols = cols,
-                                   .stride = stride,
-                                   .padded_cols = padded,
-                                   .vocab_begin = vocab_begin,
-                                   .vocab_size = vocab_size,
-                                   .logits = x,
-                                   .labels = label,
-                                   .max = max,
-                                   .sums = sums,
-                                   .smoothing = static_cast<W>(smoothing),
-                                   .softcap = static_cast<W>(softcap),
-                                   .gradient_scale = factor,
-                                   .loss = loss,
-                                   .total = total,
-                                   .correct = ties ? static_cast<double*>(correct) : nullptr};
+    kernels::CrossEntropyArgs<T> a{
+        .rows = rows,
+        .cols = cols,
+        .stride = stride,
+        .padded_cols = padded,
+        .vocab_begin = vocab_begin,
+        .vocab_size = vocab_size,
+        .logits = x,
+        .labels = label,
+        .max = max,
+        .sums = sums,
+        .class_weights = weighted ? static_cast<double*>(weights) : nullptr,
+        .smoothing = static_cast<W>(smoothing),
+        .softcap = static_cast<W>(softcap),
+        .gradient_scale = factor,
+        .loss = loss,
+        .total = total,
+        .correct = ties ? static_cast<double*>(correct) : nullptr};
     auto& s = D::stream();
     if (whole)
       kernels::cross_entropy_statistics_and_gradient(s, a);
@@ -108,6 +111,8 @@ TYPED_TEST(DeviceLoss, AsTheCpus) {
                             {2, 98304, 98304, 98304, 0, 98304, 0, true, true},
                             {3, 300, 300, 301, 0, 300, 0, false, true},
                             {9, 37, 40, 40, 0, 37, 0.1, false, false, 3},
+                            {9, 37, 40, 40, 0, 37, 0.1, false, false, 0, true},
+                            {6, 61, 70, 72, 0, 61, 0.1, false, true, 3, true},
                             {6, 61, 70, 72, 0, 61, 0.1, false, true, 3},
                             {2, 84003, 84006, 84008, 0, 84003, 0, false, true, 3}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols << (c.whole ? ", at once" : ""));

@@ -122,6 +122,15 @@ checkpoint: {dir: runs/chat/checkpoints}
 metrics: {listen: none}
 """
 
+CLASSIFIER_SMALL = """
+model: {family: encoder, vocab_size: 260, d_model: 32, n_layers: 1, n_heads: 4, type_vocab_size: 2, norm_position: post, embedding_norm: true,
+        activation: gelu, heads: [{type: classify, labels: [negative, positive]}]}
+train: {steps: 2, global_batch_size: 2, seq_len: 16}
+data: {train: {type: labelled, path: dev.tsv, text: sentence}, tokenizer: bytes}
+checkpoint: {dir: runs/classifier/checkpoints}
+metrics: {listen: none}
+"""
+
 
 class Sandbox:
     def __init__(self, folder):
@@ -147,6 +156,10 @@ class Sandbox:
         self.run("tfm-train cfg.yaml checkpoint.dir=runs/x/checkpoints metrics.jsonl=runs/x/metrics.jsonl")
         self.run("tfm-train translation.yaml")
         self.write("chats.jsonl", json.dumps({"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}) + "\n")
+        self.write("classifier_small.yaml", CLASSIFIER_SMALL)
+        self.write("dev.tsv", "sentence\tlabel\nfine\tpositive\nbad\tnegative\n")
+        self.write("texts.txt", "fine\nbad\n")
+        self.run("tfm-train classifier_small.yaml checkpoint.dir=runs/c/checkpoints")
         self.write("questions.txt", "hello\n/reset\nwhat\n")
         self.write("chat_small.yaml", CHAT_SMALL)
         self.write("base.yaml", CHAT)

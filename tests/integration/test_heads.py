@@ -65,6 +65,20 @@ eval: {{every: 5, metrics: [accuracy]}}
 checkpoint: {{dir: ck}}
 metrics: {{jsonl: run/metrics.jsonl}}
 """
+TASKS = """
+model: {{family: {family}, vocab_size: 260, d_model: 32, n_layers: 2, n_heads: 4, d_ff: 64, dropout: 0.1, heads: [
+          {{type: classify, name: kind, labels: [cold, warm, hot], weight: 0.5, class_weights: [1, 2, 0.5]}},
+          {{type: tag, name: tags, labels: [O, B-HEAT]}}, {{type: regress, name: degrees, weight: 0.25, pool: {pool}, pooler: relu}}]}}
+train: {{steps: 10, global_batch_size: 16, seq_len: 24}}
+optimizer: {{lr: 4.0e-3}}
+data:
+  train: {{type: labelled, path: tasks.jsonl, text: words, shuffle: true}}
+  validation: {{type: labelled, path: tasks.jsonl, text: words}}
+eval: {{every: 5, metrics: [accuracy]}}
+checkpoint: {{dir: ck}}
+metrics: {{jsonl: run/metrics.jsonl}}
+"""
+TASK_NAMES = ("kind", "tags", "degrees")
 WORDS = {"cold": ["ice", "snow"], "warm": ["tea", "wool"], "hot": ["fire", "sun"]}
 TERMS = ("lm", "next_sentence")
 
@@ -236,6 +250,46 @@ def check_classifiers_on_every_layout(root):
         assert "equal to the single-rank run" in run(folder, "tfm-verify", "run.yaml", "parallel.context=2", ranks=2)
 
 
+def tasks(root, name, **settings):
+    """A folder with words that have a label each, of a text with a class and a number, of which some are missing."""
+    folder = prepared(root, name, TASKS.format(**settings))
+    rows = []
+    for i in range(64):
+        kind = list(WORDS)[i * i % 3]
+        words = ["the"] * (i % 3 + 1) + [WORDS[kind][i % 2]] + ["it"] * (i % 2)
+        tags = ["B-HEAT" if word in sum(WORDS.values(), []) else "O" for word in words]
+        rows.append({"words": words, "kind": kind, "tags": tags, "degrees": 10.0 * list(WORDS).index(kind) - 7.5})
+        for k, task in enumerate(TASK_NAMES):
+            if i % 7 == k:
+                del rows[-1][task]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def check_several_tasks_on_every_layout(root):
+    for family, pool in (("decoder", "last"), ("encoder", "mean"), ("encoder", "first")):
+        expected = None
+        layouts = [(1, ["train.micro_batch_size=4"]), (2, ["parallel.tensor=2"]), (2, ["parallel.context=2", "recompute=full"]),
+                   (4, ["parallel.pipeline=2", "parallel.zero=1"]), (4, ["parallel.tensor=2", "parallel.sequence=true", "parallel.zero=3"]),
+                   (4, ["parallel.tensor=4"])]
+        for k, (ranks, layout) in enumerate(layouts):
+            folder = tasks(root, f"tasks_{family}_{pool}{k}", family=family, pool=pool)
+            run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
+            steps, evals = events_of(folder, "step"), events_of(folder, "eval")
+            for step in steps:
+                terms = [step[f"loss_{task}"] for task in TASK_NAMES]
+                assert abs(step["loss"] - 0.5 * terms[0] - terms[1] - 0.25 * terms[2]) < 1e-9 * step["loss"], step
+            found = [step[f"loss_{task}"] for step in steps for task in TASK_NAMES]
+            found += [e[what] for e in evals for what in ("loss_kind", "loss_tags", "loss_degrees", "accuracy_kind", "accuracy_tags")]
+            expected = expected or found
+            assert all(abs(a - b) <= 2e-5 * abs(b) for a, b in zip(found, expected, strict=True)), (family, pool, layout, found, expected)
+            assert "accuracy_degrees" not in evals[0], evals
+            end = events_of(folder, "end")[0]
+            assert end["arena_high_water_bytes"] == events_of(folder, "start")[0]["planned_bytes"], end
+        for layout in (["parallel.context=2"], ["parallel.tensor=2"]):
+            assert "equal to the single-rank run" in run(folder, "tfm-verify", "run.yaml", *layout, ranks=2)
+
+
 def check_a_classifier_learns(root):
     """From new weights, and on top of a language model that was trained before."""
     folder = classified(root, "learns", family="decoder", pool="last", steps=60)
@@ -257,6 +311,58 @@ def check_a_classifier_learns(root):
     assert "loss_classify" not in run(folder, "tfm-eval", "ck", "--text", "text.txt"), "text has no classes"
     assert "predicts no tokens" in run(folder, "tfm-generate", "alone", "--prompt", "the", code=2)
     assert "heads: [{type: lm}]" in run(folder, "tfm-convert", "export", "alone", "hf", code=2)
+
+
+def check_predictions(root):
+    """Of every head, the same on any ranks; scores are those of the predictions."""
+    folder = tasks(root, "predictions", family="encoder", pool="mean")
+    run(folder, "tfm-train", "run.yaml", "train.steps=40")
+    rows = [json.loads(line) for line in (folder / "tasks.jsonl").read_text().splitlines()]
+    text = "".join(" ".join(row["words"]) + "\n\n" for row in rows) + "the " * 30 + "\n"
+    found = [run(folder, "tfm-predict", "ck", *args, ranks=ranks, text=text)
+             for ranks, args in ((1, []), (2, ["parallel.tensor=1"]), (4, ["parallel.tensor=2"]))]
+    lines = found[0].splitlines()
+    assert len(lines) == 2 * len(rows) + 1 and not any(lines[1:-1:2]), lines
+    for other in found[1:]:
+        for ours, theirs in zip(lines, other.splitlines(), strict=True):
+            for a, b in zip(ours.split("\t"), theirs.split("\t"), strict=True):
+                assert a == b or abs(float(a) - float(b)) < 2e-4, (ours, theirs)
+    columns = [line.split("\t") for line in lines[:-1:2]]
+    assert all(len(c) == 4 and 0 < float(c[1]) <= 1 for c in columns) and lines[-1].split("\t")[2].split().count("-") == 24, lines[-1]
+    results = {}
+    for ranks in (1, 2):
+        run(folder, "tfm-eval", "ck", "--labelled", "tasks.jsonl", "--json", "eval.json", "parallel.tensor=1", ranks=ranks)
+        for name, value in json.loads((folder / "eval.json").read_text()).items():
+            assert abs(value - results.setdefault(name, value)) < 1e-5, (name, value, results)
+    known = [(c[0], row["kind"]) for c, row in zip(columns, rows) if "kind" in row]
+    tags = [pair for c, row in zip(columns, rows) if "tags" in row for pair in zip(c[2].split(), row["tags"], strict=True)]
+    for name, pairs in (("accuracy_kind", known), ("accuracy_tags", tags)):
+        assert abs(results[name] - sum(a == b for a, b in pairs) / len(pairs)) < 1e-9, (name, results)
+    errors = [(float(c[3]) - row["degrees"]) ** 2 for c, row in zip(columns, rows) if "degrees" in row]
+    assert abs(results["loss_degrees"] - sum(errors) / len(errors)) < 1e-4 * results["loss_degrees"], results
+    assert results["accuracy_tags"] > 0.9 and results["f1_tags"] > 0.9 and {"f1_kind", "mcc_kind", "pearson_degrees", "spearman_degrees"} <= {*results}
+    assert run(folder, "tfm-predict", "ck", "--head", "kind", text="tea\n").split("\t")[0] in WORDS
+    each = run(folder, "tfm-predict", "ck", "--head", "kind", "--all", text="tea\n").split()
+    assert [p.split(":")[0] for p in each] == list(WORDS) and abs(sum(float(p.split(":")[1]) for p in each) - 1) < 1e-3, each
+    assert "no head 'mood'" in run(folder, "tfm-predict", "ck", "--head", "mood", code=2)
+    language = prepared(root, "language", ENCODER)
+    run(language, "tfm-train", "run.yaml", "train.steps=1")
+    assert "no head for labels" in run(language, "tfm-predict", "ck", code=2)
+    assert "--labelled needs a model with a head" in run(language, "tfm-eval", "ck", "--labelled", "text.txt", code=2)
+
+
+def check_small_tasks(root):
+    """Of configs/: the score is the same on two ranks."""
+    folder = root / "small"
+    (folder / "data").mkdir(parents=True)
+    configs = pathlib.Path(__file__).resolve().parents[2] / "configs"
+    subprocess.run(["awk", "-v", "dir=data", "-f", configs / "labels.awk"], cwd=folder, check=True)
+    for name, data, least in (("moods", "moods_test.tsv", 0.95), ("entities", "entities_test.conll", 0.97)):
+        for ranks in (1, 2):
+            run(folder, "tfm-train", configs / f"{name}.yaml", f"checkpoint.dir={name}{ranks}", "eval.every=0", ranks=ranks)
+            run(folder, "tfm-eval", f"{name}{ranks}", "--labelled", f"data/{data}", "--json", "eval.json")
+            score = json.loads((folder / "eval.json").read_text())["f1"]
+            assert score >= least, (name, ranks, score)
 
 
 def check_a_downloaded_encoder_gets_a_classifier(root):
@@ -291,7 +397,8 @@ def main():
         root = pathlib.Path(root)
         for check in (check_terms_on_every_layout, check_terms_in_every_output, check_terms_for_prometheus, check_layers_of_several_kinds,
                       check_windows_say_what_a_query_sees,
-                      check_classifiers_on_every_layout, check_a_classifier_learns, check_a_downloaded_encoder_gets_a_classifier):
+                      check_classifiers_on_every_layout, check_several_tasks_on_every_layout, check_predictions, check_small_tasks,
+                      check_a_classifier_learns, check_a_downloaded_encoder_gets_a_classifier):
             check(root)
             print(f"{check.__name__}: ok", flush=True)
 

@@ -23,6 +23,7 @@ struct LossCase {
       l[r] = r % 5 == 3 ? -100 : static_cast<std::int32_t>(key.word(r) % cols);
     return l;
   }();
+  Values class_weights = {};
 };
 
 template <class T>
@@ -54,6 +55,7 @@ LossResult<T> run(const LossCase& c, int threads, double scale) {
                .vocab_begin = begin,
                .vocab_size = c.cols,
                .labels = c.labels.data(),
+               .class_weights = c.class_weights.empty() ? nullptr : c.class_weights.data(),
                .smoothing = static_cast<T>(c.smoothing),
                .softcap = static_cast<T>(c.softcap),
                .gradient_scale = &scale,
@@ -114,6 +116,19 @@ TYPED_TEST(Loss, LossAndGradientOverASplitVocabulary) {
       const auto team = run<T>(c, 3, 0.25);
       EXPECT_TRUE(same_bits(got.loss, team.loss) && same_bits(got.gradient, team.gradient));
     }
+}
+
+TEST(LossGradient, IsTimesTheWeightOfTheClass) {
+  LossCase c{20, 9, 2, 0.1};
+  const auto plain = run<double>(c, 1, 0.25);
+  c.class_weights = {0, 1, 0.5, 2, 3, 1.5, 0.25, 4, 1};
+  const auto weighted = run<double>(c, 1, 0.25);
+  for (std::int64_t r = 0; r < c.rows; ++r) {
+    const double weight = c.labels[r] < 0 ? 1 : c.class_weights[c.labels[r]];
+    EXPECT_DOUBLE_EQ(weighted.loss[r], weight * plain.loss[r]);
+    for (std::int64_t i = r * c.cols; i < (r + 1) * c.cols; ++i)
+      EXPECT_NEAR(weighted.gradient[i], weight * plain.gradient[i], 1e-15);
+  }
 }
 
 TEST(LossGradient, AgreesWithCentralDifferences) {

@@ -114,21 +114,29 @@ OpCase activation_case(const std::string& name, Activation kind, bool gated) {
       }};
 }
 
+graph::Value class_weights(graph::Recorder& r) {
+  return r.constant("class_weights", {7}, DType::f64, [](Tensor t) {
+    for (int i = 0; i < 7; ++i) t.ptr<double>()[i] = 0.5 * i;
+  });
+}
+
 OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, std::int64_t chunk,
-                          const std::string& labels = "ids", double softcap = 0) {
+                          const std::string& labels = "ids", double softcap = 0,
+                          bool weighted = false) {
   std::vector<Shape> inputs{{8, 5}, {7, 5}};
   if (bias) inputs.push_back({7});
   return {"cross_entropy", name, inputs,
           [=](graph::Recorder& r, const std::vector<graph::Value>& in) {
-            return ops::linear_cross_entropy(r, in[0], in[1], bias ? in[2] : graph::Value{},
-                                             r.input(labels, {8}, DType::i32),
-                                             {.vocab_size = 7,
-                                              .vocab_begin = 0,
-                                              .vocab_end = 7,
-                                              .smoothing = smoothing,
-                                              .scale = bias ? 0.7 : 1.0,
-                                              .softcap = softcap,
-                                              .chunk_rows = chunk});
+            return ops::linear_cross_entropy(
+                r, in[0], in[1], bias ? in[2] : graph::Value{}, r.input(labels, {8}, DType::i32),
+                {.vocab_size = 7,
+                 .vocab_begin = 0,
+                 .vocab_end = 7,
+                 .smoothing = smoothing,
+                 .class_weights = weighted ? class_weights(r) : graph::Value{},
+                 .scale = bias ? 0.7 : 1.0,
+                 .softcap = softcap,
+                 .chunk_rows = chunk});
           }};
 }
 
@@ -519,6 +527,21 @@ const std::vector<OpCase>& op_cases() {
       cross_entropy_case("few_labels", true, 0.1, 4, "few"),
       cross_entropy_case("few_labels_in_one_chunk", false, 0, 0, "few"),
       cross_entropy_case("few_labels_in_chunks", true, 0.1, 2, "few"),
+      cross_entropy_case("class_weights", true, 0.1, 3, "few", 0, true),
+      {"squared_error",
+       "of_some",
+       {{8, 1}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::squared_error(r, in[0], r.input("numbers", {8}, DType::i32), {});
+       }},
+      {"squared_error",
+       "of_another_rank",
+       {{8, 1}, {8, 1}},
+       [](graph::Recorder& r, const auto& in) {
+         const graph::Value numbers = r.input("numbers", {8}, DType::i32);
+         ops::squared_error(r, in[0], numbers, {.makes_gradient = false});
+         return ops::squared_error(r, in[1], numbers, {});
+       }},
       cross_entropy_case("capped", false, 0, 0, "ids", 0.9),
       cross_entropy_case("capped_everything", true, 0.1, 3, "few", 0.9),
       {"softcap",

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/batch.h"
 #include "ops/experts.h"
 #include "ops/latent.h"
 #include "ops/ops.h"
@@ -26,6 +27,9 @@ struct OpCase {
 inline const std::map<std::string, std::vector<std::int32_t>> kIntegers{
     {"few", {-1, 3, -1, -1, -1, -1, 6, 0}},
     {"ids", {3, 0, 6, 3, -1, 5, 2, 1}},  // and labels
+    {"numbers",
+     {number_element(0.5f), kNoNumber, number_element(-1.25f), number_element(2), kNoNumber,
+      number_element(-3), number_element(0), number_element(0.1f)}},
     {"padding", {-1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, 0, -1}},
     {"segments", {1, 1, 3, 1, -1, 3, 7, 3, 1, 7, 7, 1, 1, -1, 7, 1}},
 };

@@ -75,9 +75,9 @@ void gradient_of_row(const CrossEntropyArgs<T>& a, std::int64_t r, const Accum<T
     std::fill_n(x, std::max(a.cols, a.padded_cols), T{0});
     return;
   }
-  const W factor = a.factor(), uniform = a.smoothing == W{0}
-                                             ? W{0}
-                                             : factor * a.smoothing / static_cast<W>(a.vocab_size);
+  const W factor = a.factor(a.labels[r]),
+          uniform =
+              a.smoothing == W{0} ? W{0} : factor * a.smoothing / static_cast<W>(a.vocab_size);
   const W max = a.max[r], scale = factor / a.sums[r];
   const std::int64_t label = label_column(a, r);
   W hit = label < 0 ? W{0}

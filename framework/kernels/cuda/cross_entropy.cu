@@ -145,10 +145,11 @@ struct RowGradient {
   __device__ RowGradient(const CrossEntropyArgs<T>& a, std::int64_t r, W max, W sum)
       : label(label_column(a, r)),
         max(max),
-        scale(a.factor() / sum),
-        uniform(a.smoothing == W{0} ? W{0}
-                                    : a.factor() * a.smoothing / static_cast<W>(a.vocab_size)),
-        hit(a.factor() * (W{1} - a.smoothing)),
+        scale(a.factor(a.labels[r]) / sum),
+        uniform(a.smoothing == W{0}
+                    ? W{0}
+                    : a.factor(a.labels[r]) * a.smoothing / static_cast<W>(a.vocab_size)),
+        hit(a.factor(a.labels[r]) * (W{1} - a.smoothing)),
         inverse_cap(a.softcap > W{0} ? 1 / a.softcap : W{0}) {}
   // Of the logits x from column c on; 0 where there is none.
   template <class P>

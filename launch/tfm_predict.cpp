@@ -1,0 +1,161 @@
+// tfm-predict: the labels of lines of text, by heads of types classify, tag and regress.
+#include <algorithm>
+#include <cstdio>
+
+#include "data/labelled.h"
+#include "inference/predictions.h"
+#include "inference/text_format.h"
+#include "launch/programs.h"
+#include "launch/support/input.h"
+#include "launch/support/program.h"
+#include "tokenizer/tokenizer.h"
+
+namespace {
+
+using namespace tfm;
+
+constexpr const char* kHelp =
+    R"(usage: [mpirun -np N] tfm-predict MODEL_DIR [section.key=value ...] [options] < TEXTS
+  MODEL_DIR          a checkpoint (step-00000500, best), a directory of checkpoints (uses the
+                     latest), or a Hugging Face directory
+input: a text on each line of standard input; two with a tab between them where the model was trained
+on pairs (data.train.text_pair)
+output: for each line one with tabs between columns, for each head in order: of classify the class and
+its probability; of tag the class of each word, with spaces between them; of regress the number.
+An empty line stays empty. A word beyond train.seq_len, or without a token, has `-`.
+  --head NAME        of this head alone
+  --all              of classify the probability of every class, as CLASS:PROBABILITY
+  --tokenizer T      tokenizer to use instead of the model's own
+  parallel.tensor=N  tensor-parallel size (default: the most ranks that can share the heads);
+                     lines are split over the replicas
+  device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
+  --help, --version
+)";
+
+std::string rounded(double x, const char* format) {
+  char text[32];
+  std::snprintf(text, sizeof text, format, x);
+  return text;
+}
+
+std::string class_name(const config::HeadConfig& head, std::int32_t label) {
+  return head.labels.empty() ? std::to_string(label) : head.labels[static_cast<std::size_t>(label)];
+}
+
+// A column of the output, for each text that the predictions have.
+class Column {
+ public:
+  Column(const config::HeadConfig& head, bool all_classes,
+         std::vector<inference::Prediction> predictions)
+      : head_(head), all_classes_(all_classes), predictions_(std::move(predictions)) {}
+
+  // The next text, whose first token is at a position of its sequence.
+  std::string next(const std::string& line, const tokenizer::Tokenizer& tokenizer,
+                   std::int64_t begin) {
+    const std::int64_t text = text_++;
+    if (head_.type == "tag") return tags(text, line, tokenizer, begin);
+    const inference::Prediction& p = predictions_[at_++];
+    if (head_.type == "regress") return rounded(p.scores[0], "%.6g");
+    if (!all_classes_)
+      return class_name(head_, p.best()) + "\t" + rounded(p.probability(p.best()), "%.4f");
+    std::string all;
+    for (std::int32_t c = 0; c < head_.classes; ++c)
+      all += (c > 0 ? "\t" : "") + class_name(head_, c) + ":" + rounded(p.probability(c), "%.4f");
+    return all;
+  }
+
+ private:
+  std::string tags(std::int64_t text, const std::string& line,
+                   const tokenizer::Tokenizer& tokenizer, std::int64_t begin) {
+    std::vector<std::optional<std::size_t>> first;
+    data::encode_words(line, tokenizer, first);
+    std::string all;
+    for (const std::optional<std::size_t>& token : first) {
+      const bool here = token && at_ < predictions_.size() && predictions_[at_].text == text &&
+                        predictions_[at_].position == begin + static_cast<std::int64_t>(*token);
+      all += (all.empty() ? "" : " ") +
+             (here ? class_name(head_, predictions_[at_].best()) : std::string("-"));
+      at_ += here;
+    }
+    return all;
+  }
+
+  const config::HeadConfig& head_;
+  bool all_classes_;
+  std::vector<inference::Prediction> predictions_;
+  std::size_t at_ = 0;  // of the predictions
+  std::int64_t text_ = 0;
+};
+
+bool is_empty(const std::string& line) { return data::words_of(line).empty(); }
+
+// Sequences as long as the longest text needs.
+std::int64_t length_for(const std::vector<std::string>& texts,
+                        const tokenizer::Tokenizer& tokenizer, std::int64_t most) {
+  std::size_t longest = 0;
+  for (const std::string& text : texts)
+    longest = std::max(longest, tokenizer.encode(text).size() + 3);  // and what goes around it
+  return std::min(most, round_up(static_cast<std::int64_t>(longest), 16));
+}
+
+void predict(const launch::Arguments& args, inference::LoadedModel& model, config::Config config,
+             const std::vector<const config::HeadConfig*>& heads,
+             const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& lines) {
+  std::vector<std::string> texts;
+  std::ranges::remove_copy_if(lines, std::back_inserter(texts), is_empty);
+  std::vector<Column> columns;
+  std::int64_t begin = 0;
+  if (!texts.empty()) {
+    config.train.seq_len = length_for(texts, tokenizer, config.train.seq_len);
+    const data::Labelled data(config, config.data.train, tokenizer, texts);
+    begin = data.text_begins();
+    for (const config::HeadConfig* head : heads)
+      columns.emplace_back(*head, args.has("--all"),
+                           inference::predictions(model, config, *head, data));
+  }
+  std::string all;
+  for (const std::string& line : lines) {
+    for (std::size_t c = 0; c < columns.size() && !is_empty(line); ++c)
+      all += (c > 0 ? "\t" : "") + columns[c].next(line, tokenizer, begin);
+    all += "\n";
+  }
+  if (model.rank_context.mesh.rank() == 0) {
+    std::fwrite(all.data(), 1, all.size(), stdout);
+    std::fflush(stdout);
+  }
+}
+
+int run(int argc, char** argv) {
+  const launch::Arguments args(argc, argv, {{"--head"}, {"--all", false}, {"--tokenizer"}},
+                               config::meant_key);
+  launch::Launch launch;
+  const std::string dir = launch.verified_path(args.only("model directory"));
+  config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);
+  std::vector<const config::HeadConfig*> heads = config.model.labelled_heads();
+  std::erase_if(heads,
+                [&](const auto* h) { return args.has("--head") && h->name != args.get("--head"); });
+  if (heads.empty())
+    throw Error(ExitCode::usage, dir + ": the model has no " +
+                                     (args.has("--head") ? "head " + in_quotes(args.get("--head"))
+                                                         : std::string("head for labels")) +
+                                     "; expected one of type classify, tag or regress");
+  if (args.has("--tokenizer")) config.data.tokenizer = args.get("--tokenizer");
+  const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer_or_bytes());
+  config.data.train.type = "labelled";
+  config.data.train.mask_probability = 0;
+  config.train.global_batch_size = 64;
+  inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
+  constexpr std::size_t together = 4096;
+  launch::Input input(model.rank_context.mesh);
+  while (true) {
+    const std::vector<std::string> lines = input.lines(together);
+    if (lines.empty()) return 0;
+    predict(args, model, config, heads, *tokenizer, lines);
+  }
+}
+
+}  // namespace
+
+int tfm::launch::predict_main(int argc, char** argv) {
+  return tfm::launch::guarded(argc, argv, kHelp, run);
+}
