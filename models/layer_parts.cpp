@@ -8,6 +8,7 @@
 #include "nn/attention.h"
 #include "nn/experts.h"
 #include "nn/feed_forward.h"
+#include "nn/gated_delta.h"
 #include "nn/latent_attention.h"
 
 namespace tfm::models {
@@ -74,9 +75,24 @@ std::unique_ptr<nn::Mixer> make_latent(nn::Context& c, const std::string& name,
                                    rotary_of(l, stack.longrope, a.rope_size)});
 }
 
+std::unique_ptr<nn::Mixer> make_gated_delta(nn::Context& c, const std::string& name,
+                                            const config::LayerConfig& l, const StackInfo& stack) {
+  const config::AttentionConfig& a = l.attention;
+  TFM_CHECK(stack.causal, "states of the gated delta rule pass from position to position");
+  return std::make_unique<nn::GatedDelta>(
+      c, name,
+      nn::GatedDelta::Options{.width = stack.d_model,
+                              .sizes = {a.key_heads, l.n_heads, l.d_head, a.value_size},
+                              .convolution = a.convolution,
+                              .qkv_bias = l.has_qkv_bias(),
+                              .bias = l.bias,
+                              .norm_eps = l.norm_eps,
+                              .output_std = output_std(c, l, stack)});
+}
+
 std::map<std::string_view, MakeMixer>& mixers() {
-  static std::map<std::string_view, MakeMixer> all{{"softmax", make_attention},
-                                                   {"latent", make_latent}};
+  static std::map<std::string_view, MakeMixer> all{
+      {"softmax", make_attention}, {"latent", make_latent}, {"gated_delta", make_gated_delta}};
   return all;
 }
 

@@ -193,10 +193,13 @@ void describe_experts(ExpertsConfig& e, ModelConfig* model, FieldVisitor& v) {
 }
 
 void describe_attention(AttentionConfig& c, FieldVisitor& v) {
-  v.value(choice("type", mixer_types(),
-                 "softmax: attention (Vaswani et al. 2017); latent: with keys and values of low "
-                 "rank (DeepSeek-V2), of which a generation keeps the rows of low rank"),
-          c.type);
+  v.value(
+      choice("type", mixer_types(),
+             "softmax: attention (Vaswani et al. 2017); latent: with keys and values of low "
+             "rank (DeepSeek-V2), of which a generation keeps the rows of low rank; gated_delta: a "
+             "state that decays and is corrected (Yang et al. 2025), after a short convolution, "
+             "as Qwen3-Next; decoders alone"),
+      c.type);
   v.value(number("window", 0,
                  "self-attention, causal: number of keys that a query sees, itself included; else "
                  "half of it on each side; 0: all"),
@@ -221,9 +224,24 @@ void describe_attention(AttentionConfig& c, FieldVisitor& v) {
                          65536),
                   "`d_head / 3`"),
           c.rope_size);
-  v.value(derived(number("value_size", 0, "latent: dimension of each head's values", 65536),
-                  "`d_head - rope_size`"),
+  v.value(derived(number("value_size", 0,
+                         "latent, gated_delta: dimension of each head's values; d_head is that of "
+                         "queries and keys",
+                         65536),
+                  "latent `d_head - rope_size`, gated_delta `d_head`"),
           c.value_size);
+  v.value(derived(number("key_heads", 0,
+                         "gated_delta: number of heads of queries and keys, each of which serves "
+                         "n_heads / key_heads heads of values",
+                         65536),
+                  "`n_heads`"),
+          c.key_heads);
+  v.value(derived(number("convolution", 0,
+                         "gated_delta: positions that each column of queries, keys and values is "
+                         "summed over, 2 to 8",
+                         8),
+                  "`4`"),
+          c.convolution);
 }
 
 void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {

@@ -25,6 +25,8 @@ void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
   for (const auto& [path, layer] : c.model.kinds_in_use()) {
     sizes.insert(sizes.end(),
                  {{path + "n_heads", layer->n_heads}, {path + "n_kv_heads", layer->n_kv_heads}});
+    if (layer->attention.key_heads > 0)
+      sizes.emplace_back(path + "attention.key_heads", layer->attention.key_heads);
     const ExpertsConfig& e = layer->experts;
     if (e.count == 0 || c.model.expert_layers != ExpertLayersConfig{})
       sizes.emplace_back(path + "d_ff", layer->d_ff);
@@ -90,13 +92,19 @@ void check_context(const Config& c, int ranks, const Refuse& refuse) {
                              " ranks are " + listed(legal, context),
                     rule = "parallel.context " + text(context) + " cuts every sequence in " +
                            text(2 * context) + " chunks, ";
-  for (const auto& [path, layer] : c.model.kinds_in_use())
+  for (const auto& [path, layer] : c.model.kinds_in_use()) {
+    if (layer->attention.type == "gated_delta")
+      refuse({"parallel.context", path + "attention.type"},
+             "attention.type gated_delta passes a state from position to position of whole "
+             "sequences, which parallel.context " +
+                 text(context) + " cuts; expected parallel.context 1");
     for (const auto& [key, value] : {std::pair{"capacity_factor", layer->experts.capacity_factor},
                                      {"capacity", static_cast<double>(layer->experts.capacity)}})
       if (value > 0)
         refuse({"parallel.context", path + "experts." + key},
                std::string(key) + " counts the tokens of whole sequences, which parallel.context " +
                    text(context) + " cuts; expected parallel.context 1, or " + key + " 0");
+  }
   if (!cuts(context))
     refuse({"parallel.context", "train.seq_len"},
            rule + "but train.seq_len " + text(length) + " is not a multiple of that" + values);

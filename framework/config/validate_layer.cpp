@@ -104,11 +104,11 @@ void check_latent(const LayerConfig& l, const std::string& path, const Report& r
   const AttentionConfig& a = l.attention;
   const std::string key = path + "attention.";
   const bool latent = a.type == "latent";
-  for (const auto& [name, value] : {std::pair{"q_rank", a.q_rank},
-                                    {"kv_rank", a.kv_rank},
-                                    {"rope_size", a.rope_size},
-                                    {"value_size", a.value_size}})
+  for (const auto& [name, value] :
+       {std::pair{"q_rank", a.q_rank}, {"kv_rank", a.kv_rank}, {"rope_size", a.rope_size}})
     only_with(report)(value > 0, latent, key + name, "attention.type latent", "0");
+  only_with(report)(a.value_size > 0, latent || a.type == "gated_delta", key + "value_size",
+                    "attention.type latent or gated_delta", "0");
   if (!latent) return;
   const auto wrong = [&](const char* other, const std::string& problem) {
     report({key + "type", path + other}, "attention.type latent " + problem, "");
@@ -133,6 +133,49 @@ void check_latent(const LayerConfig& l, const std::string& path, const Report& r
            "value_size " + std::to_string(a.value_size) +
                " is out of range; expected 1 to d_head " + std::to_string(l.d_head),
            "");
+}
+
+void check_gated_delta(const LayerConfig& l, const std::string& path, const ModelConfig& m,
+                       const Report& report) {
+  const AttentionConfig& a = l.attention;
+  const std::string key = path + "attention.";
+  const bool delta = a.type == "gated_delta";
+  for (const auto& [name, value] :
+       {std::pair{"key_heads", a.key_heads}, {"convolution", a.convolution}})
+    only_with(report)(value > 0, delta, key + name, "attention.type gated_delta", "0");
+  if (!delta) return;
+  const auto wrong = [&](const std::string& other, const std::string& problem) {
+    report({key + "type", other}, "attention.type gated_delta " + problem, "");
+  };
+  if (m.family == Family::encoder)
+    wrong("model.family", "passes a state from position to position; expected family decoder");
+  using enum Position;
+  if (l.position != none && l.position != learned && l.position != sinusoidal)
+    wrong(path + "position",
+          "has no scores that depend on distances; expected position none, learned or sinusoidal, "
+          "found " +
+              word(l.position));
+  if (l.n_kv_heads != l.n_heads)
+    wrong(path + "n_kv_heads", "counts its heads otherwise; expected n_kv_heads " +
+                                   std::to_string(l.n_heads) + ", and attention.key_heads " +
+                                   std::to_string(l.n_kv_heads));
+  if (a.key_heads > 0 && l.n_heads % a.key_heads != 0)
+    report({key + "key_heads", path + "n_heads"},
+           "n_heads " + std::to_string(l.n_heads) + " is not divisible by key_heads " +
+               std::to_string(a.key_heads) + "; legal values of key_heads are " +
+               listed(divisors(l.n_heads), a.key_heads),
+           "");
+  if (a.convolution == 1)
+    report({key + "convolution"}, "convolution 1 is of no other position; expected 2 to 8", "");
+  if (l.qk_norm != QkNorm::none)
+    wrong(path + "qk_norm",
+          "makes queries and keys of length 1; expected qk_norm false, found " + word(l.qk_norm));
+  if (!l.scale_attention)
+    wrong(path + "scale_attention", "scales its queries; expected scale_attention true");
+  if (l.dropout.attention > 0)
+    wrong(path + "dropout.attention",
+          "has no probabilities to drop; expected dropout.attention 0, found " +
+              number_text(l.dropout.attention));
 }
 
 void check_norms(const LayerConfig& l, const std::string& path, const Report& report) {
@@ -209,6 +252,7 @@ void check_layer(const LayerConfig& l, const std::string& path, const ModelConfi
   check_rope(l, path, m, report);
   check_attention(l, path, report);
   check_latent(l, path, report);
+  check_gated_delta(l, path, m, report);
   check_norms(l, path, report);
   check_experts(l, path, report);
 }

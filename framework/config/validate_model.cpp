@@ -157,6 +157,18 @@ void check_kinds(const ModelConfig& m, const Report& report) {
              "");
 }
 
+// The encoder of an encoder_decoder sees both sides of a position.
+void check_encoder(const ModelConfig& m, const Report& report) {
+  if (!m.translates()) return;
+  const auto stacks = m.stacks();
+  for (const LayerConfig& l : stacks.front())
+    if (l.attention.type == "gated_delta")
+      return report({"model.encoder_layers", "model.attention.type"},
+                    "attention.type gated_delta passes a state from position to position, and an "
+                    "encoder sees both sides; expected another type in encoder_layers",
+                    "");
+}
+
 // Rejects options of another family or of another kind of position embedding.
 void check_family(const ModelConfig& m, const Report& report) {
   const auto missing = [&](const std::string& key, std::int64_t value) {
@@ -230,6 +242,10 @@ void fill_derived(ModelConfig& m, std::int64_t seq_len) {
       if (a.rope_size == 0) a.rope_size = std::max<std::int64_t>(2, l.d_head / 6 * 2);
       if (a.value_size == 0) a.value_size = l.d_head - a.rope_size;
       if (a.kv_rank == 0) a.kv_rank = 4 * a.value_size;
+    } else if (a.type == "gated_delta") {
+      if (a.key_heads == 0) a.key_heads = l.n_heads;
+      if (a.value_size == 0) a.value_size = l.d_head;
+      if (a.convolution == 0) a.convolution = 4;
     }
     ExpertsConfig& e = l.experts;
     if (e.count > 0 && e.d_ff == 0) e.d_ff = l.d_ff;
@@ -255,6 +271,7 @@ void check_model(const ModelConfig& m, const Report& report) {
   };
   check_family(m, first);
   check_kinds(m, first);
+  check_encoder(m, first);
   check_heads_of_model(m, first);
   for (const auto& [path, layer] : m.kinds_in_use()) check_layer(*layer, path, m, first);
   only_with(first)(m.router_loss.rate != RouterLossConfig{}.rate,

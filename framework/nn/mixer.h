@@ -58,6 +58,7 @@ struct StateSpec {
   };
   Kind kind;
   std::int64_t width;
+  bool wide = false;  // of the accumulation type
 };
 
 class Mixer {

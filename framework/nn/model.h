@@ -94,8 +94,8 @@ struct Recording {
                                 : s.kind == StateSpec::Kind::fixed
                                     ? shape.sequences
                                     : shape.sequences * shape.capacity;
-      leaves.push_back(
-          tape->input("state." + std::to_string(states.size()), {rows, s.width}, tape->dtype()));
+      leaves.push_back(tape->input("state." + std::to_string(states.size()), {rows, s.width},
+                                   s.wide ? accum_type(tape->dtype()) : tape->dtype()));
       states.push_back({leaves.back(), s.kind});
     }
     return leaves;

@@ -1,6 +1,7 @@
 #include "nn/parameter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -203,7 +204,7 @@ void ParameterSet::initialize(std::uint64_t seed, const PartSlice& s, std::int64
   }
   const PartSpec& part = specs_[s.parameter].parts[static_cast<std::size_t>(s.part)];
   const RandomKey key{seed, Purpose::init, stream_of(part.drawn_as()), 0};
-  const auto deviation = static_cast<float>(init.value);
+  const auto value = static_cast<float>(init.value);
   const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;
   const std::int64_t width = s.axis == 1 ? s.end - s.begin : cols;
   const std::int64_t row0 = part.first_row + (s.axis == 0 ? s.begin : 0),
@@ -213,9 +214,14 @@ void ParameterSet::initialize(std::uint64_t seed, const PartSlice& s, std::int64
   for (std::int64_t row = first / width; row < ceil_div(last, width); ++row) {
     const std::int64_t begin = std::max(first, row * width),
                        end = std::min(last, (row + 1) * width);
-    kernels::normals(key,
-                     static_cast<std::uint64_t>((row0 + row) * cols + col0 + begin - row * width),
-                     end - begin, deviation, out + begin - first);
+    const auto place = static_cast<std::uint64_t>((row0 + row) * cols + col0 + begin - row * width);
+    if (init.kind == Init::Kind::normal)
+      kernels::normals(key, place, end - begin, value, out + begin - first);
+    else
+      for (std::int64_t i = 0; i < end - begin; ++i)
+        out[begin - first + i] = static_cast<T>(std::log(
+            0.01 + (init.value - 0.01) * 0x1p-32 *
+                       static_cast<double>(key.word(place + static_cast<std::uint64_t>(i)))));
   }
 }
 template void ParameterSet::initialize(std::uint64_t, const PartSlice&, std::int64_t, std::int64_t,

@@ -12,8 +12,9 @@
 namespace tfm::nn {
 
 struct Init {
-  enum class Kind : std::uint8_t { normal, constant } kind = Kind::constant;
-  double value = 0;  // standard deviation or constant
+  // log_uniform: the logarithm of a number that is drawn evenly from [0.01, value).
+  enum class Kind : std::uint8_t { normal, constant, log_uniform } kind = Kind::constant;
+  double value = 0;  // standard deviation, constant or limit
 };
 
 struct PartSpec {

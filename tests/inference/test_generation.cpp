@@ -186,6 +186,12 @@ INSTANTIATE_TEST_SUITE_P(
         "kv_rank: 7, rope_size: 6, value_size: 5, window: 4}, experts: {count: 6, top_k: 2, "
         "router: sigmoid, groups: 3, top_groups: 2, balance: {type: bias}}",
         "family: encoder_decoder, position: rope, attention: {type: latent, q_rank: 8}",
+        "family: decoder, position: none, attention: {type: gated_delta}",
+        "family: decoder, position: rope, norm: rmsnorm, bias: false, layers: [a, b], layer_kinds: "
+        "{a: {position: none, attention: {type: gated_delta, key_heads: 2, value_size: 12, "
+        "convolution: 3}}, b: {}}",
+        "family: encoder_decoder, position: sinusoidal, encoder_layers: [a], decoder_layers: [b], "
+        "layer_kinds: {a: {}, b: {attention: {type: gated_delta, value_size: 4}}}",
         "family: encoder_decoder, position: rope, norm: rmsnorm, norm_position: inner, qk_norm: "
         "whole, n_kv_heads: 2",
         "family: decoder, position: rope, norm: rmsnorm, norm_position: both, norm_plus_one: true, "

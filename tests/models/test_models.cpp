@@ -108,7 +108,8 @@ TEST(Documents, ApartInASequenceAreAsAlone) {
   const std::vector<std::int64_t> lengths{5, 9, 1, 10, 7};
   const std::int64_t total = 32;
   for (const std::string position :
-       {"rope", "alibi", "relative, relative: {buckets: 8, max_distance: 12}", "none"}) {
+       {"rope", "alibi", "relative, relative: {buckets: 8, max_distance: 12}", "none",
+        "none, attention: {type: gated_delta, key_heads: 2}"}) {
     config::Config c = config::parse_config(
         "model: {family: decoder, vocab_size: 60, d_model: 32, n_layers: 3, n_heads: 4, "
         "position: " +

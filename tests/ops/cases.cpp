@@ -225,6 +225,35 @@ OpCase batch_balance_case(const std::string& kind, const std::string& name, cons
 // Two heads of 4 plain and 4 turning columns, with values of 5.
 ops::LatentOptions latent(const Rows& rows) { return {{2, 4, 4, 5}, {1.0, 0.1}, 1.25, rows}; }
 
+// Two query heads for four heads of values, in sequences of four.
+constexpr kernels::DeltaSizes kDelta{2, 4, 3, 5};
+OpCase delta_case(const std::string& kind, const std::string& name, bool documents) {
+  return {kind,
+          name,
+          {{8, kDelta.width()}, {8, 2 * kDelta.heads}, {kDelta.heads}, {kDelta.heads}},
+          [=](graph::Recorder& r, const auto& in) {
+            return ops::gated_delta(
+                r, in[0], ops::delta_gates(r, in[1], in[2], in[3]), kDelta, {2, 4},
+                documents ? r.input("segments", {8}, DType::i32) : graph::Value{});
+          },
+          2};
+}
+OpCase convolution_case(const std::string& name, std::int64_t kernel, bool documents) {
+  return {
+      "short_convolution", name, {{8, 5}, {5, kernel}}, [=](graph::Recorder& r, const auto& in) {
+        return ops::short_convolution(
+            r, in[0], in[1], {2, 4},
+            documents ? r.input("segments", {8}, DType::i32) : graph::Value{});
+      }};
+}
+OpCase gate_case(const std::string& name, kernels::Gate kind) {
+  return {"gate",
+          name,
+          {{8, 5}, {8, 5}},
+          [=](graph::Recorder& r, const auto& in) { return ops::gate(r, in[0], in[1], kind); },
+          2};
+}
+
 const ops::ActivationRegion kPlace{.rows = {.sequence_length = 4}, .cols_total = 5};
 // Rows 3 to 10 of a rank's chunks of four, of which a sequence has six.
 const ops::ActivationRegion kSharedPlace{
@@ -494,6 +523,12 @@ const std::vector<OpCase>& op_cases() {
        [](graph::Recorder& r, const auto& in) {
          return ops::latent_values(r, own(r, in[0]), latent({2, 4}).sizes);
        }},
+      delta_case("gated_delta", "of_sequences", false),
+      delta_case("delta_gates", "of_documents", true),
+      convolution_case("of_sequences", 4, false),
+      convolution_case("of_documents", 3, true),
+      gate_case("sigmoid", kernels::Gate::sigmoid),
+      gate_case("silu", kernels::Gate::silu),
       {"router_load",
        "beside",
        {{8, 5}, {4, 5}},

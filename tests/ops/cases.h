@@ -8,6 +8,7 @@
 
 #include "core/batch.h"
 #include "ops/experts.h"
+#include "ops/gated_delta.h"
 #include "ops/latent.h"
 #include "ops/ops.h"
 

@@ -290,7 +290,9 @@ INSTANTIATE_TEST_SUITE_P(All, Ops, testing::ValuesIn(op_cases()),
 
 TEST(OpList, EveryOpHasACase) {
   std::set<std::string> tested{
-      "absorbed_heads", "absorbed_values", "cached_attention",  // forward only: tests/inference
+      // Forward only: tests/inference.
+      "absorbed_heads", "absorbed_values", "cached_attention", "continued_convolution",
+      "continued_delta",
       // Of several ranks: in float64 in tests/distributed/test_pipeline.cpp.
       "send", "receive", "borrowed_gradient", "lent_gradient"};
   for (const OpCase& c : op_cases()) tested.insert(c.kind);

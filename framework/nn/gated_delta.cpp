@@ -1,0 +1,85 @@
+#include "nn/gated_delta.h"
+
+namespace tfm::nn {
+namespace {
+
+// A parameter of this rank's heads.
+int of_heads(Context& c, const std::vector<PartSpec>& parts, std::int64_t cols, Init init) {
+  return c.parameters.add({.parts = parts,
+                           .cols = cols,
+                           .placement = placed(Placement::shard_rows, kModelAxes),
+                           .init = init,
+                           .decay = cols > 0});
+}
+
+// The published initial values: rates between 0.01 and 16, biases 1.
+constexpr Init kLogRate{Init::Kind::log_uniform, 16}, kGateBias{Init::Kind::constant, 1};
+
+}  // namespace
+
+// Parameters are registered in the order of their use.
+GatedDelta::GatedDelta(Context& c, const std::string& name, Options options)
+    : context_(c),
+      name_(last_component(name)),
+      options_(options),
+      qkv_(c,
+           {{name + ".query", options.sizes.key_width()},
+            {name + ".key", options.sizes.key_width()},
+            {name + ".value", options.sizes.heads * options.sizes.values}},
+           options.width, {Placement::shard_rows, options.qkv_bias, c.init_std}),
+      convolution_(of_heads(
+          c,
+          {{name + ".query_convolution.weight", options.sizes.key_width()},
+           {name + ".key_convolution.weight", options.sizes.key_width()},
+           {name + ".value_convolution.weight", options.sizes.heads * options.sizes.values}},
+          options.convolution, {Init::Kind::normal, c.init_std})),
+      gates_(c, {{name + ".beta", options.sizes.heads}, {name + ".decay", options.sizes.heads}},
+             options.width, {Placement::shard_rows, false, c.init_std}),
+      log_rate_(of_heads(c, {{name + ".decay.log_rate", options.sizes.heads}}, 0, kLogRate)),
+      gate_bias_(of_heads(c, {{name + ".decay.bias", options.sizes.heads}}, 0, kGateBias)),
+      output_gate_(c, {{name + ".output_gate", options.sizes.heads * options.sizes.values}},
+                   options.width, {Placement::shard_rows, false, c.init_std}),
+      norm_(c, {{name + ".norm", options.sizes.heads}}, options.sizes.values,
+            {{.rms = true, .bias = false, .eps = options.norm_eps}}),
+      output_(c, {{name + ".output", options.width}}, options.sizes.heads * options.sizes.values,
+              {Placement::shard_columns, options.bias, options.output_std}) {}
+
+kernels::DeltaSizes GatedDelta::sizes_on_rank() const {
+  kernels::DeltaSizes s = options_.sizes;
+  s.key_heads = div_exact(s.key_heads, context_.shards);
+  s.heads = div_exact(s.heads, context_.shards);
+  return s;
+}
+
+graph::Value GatedDelta::mix(graph::Recorder& r, graph::Value x, const LayerContext& c,
+                             States states) const {
+  const graph::Recorder::Named scope(r, name_);
+  const auto parameter = [&](int p) { return context_.parameters.record(r, p); };
+  x = enter_tp_region(r, context_, x);
+  const graph::Value qkv = ops::short_convolution(r, qkv_(r, x), parameter(convolution_), c.rows,
+                                                  c.q_segments, states.inputs),
+                     gates = ops::delta_gates(r, gates_(r, x), parameter(log_rate_),
+                                              parameter(gate_bias_));
+  const graph::Value y = norm_(
+      r, ops::gated_delta(r, qkv, gates, sizes_on_rank(), c.rows, c.q_segments, states.heads));
+  return leave_tp_region(r, context_,
+                         output_(r, ops::gate(r, y, output_gate_(r, x), kernels::Gate::silu)),
+                         output_.bias(r));
+}
+
+graph::Value GatedDelta::record(graph::Recorder& r, graph::Value x, const LayerContext& c) const {
+  return mix(r, x, c, {});
+}
+
+std::vector<StateSpec> GatedDelta::states() const {
+  const kernels::DeltaSizes s = sizes_on_rank();
+  return {{StateSpec::Kind::fixed, (options_.convolution - 1) * s.width()},
+          {StateSpec::Kind::fixed, s.heads * s.state(), true}};
+}
+
+graph::Value GatedDelta::record_decode(graph::Recorder& r, graph::Value x, const LayerContext& c,
+                                       std::span<const graph::Value> states) const {
+  return mix(r, x, c, {states[0], states[1]});
+}
+
+}  // namespace tfm::nn
