@@ -10,6 +10,7 @@
 #include "nn/feed_forward.h"
 #include "nn/gated_delta.h"
 #include "nn/latent_attention.h"
+#include "nn/linear_attention.h"
 
 namespace tfm::models {
 namespace {
@@ -90,9 +91,22 @@ std::unique_ptr<nn::Mixer> make_gated_delta(nn::Context& c, const std::string& n
                               .output_std = output_std(c, l, stack)});
 }
 
+std::unique_ptr<nn::Mixer> make_linear(nn::Context& c, const std::string& name,
+                                       const config::LayerConfig& l, const StackInfo& stack) {
+  return std::make_unique<nn::LinearAttention>(
+      c, name,
+      nn::LinearAttention::Options{.width = stack.d_model,
+                                   .sizes = {l.n_heads, l.d_head, stack.causal},
+                                   .qkv_bias = l.has_qkv_bias(),
+                                   .bias = l.bias,
+                                   .output_std = output_std(c, l, stack)});
+}
+
 std::map<std::string_view, MakeMixer>& mixers() {
-  static std::map<std::string_view, MakeMixer> all{
-      {"softmax", make_attention}, {"latent", make_latent}, {"gated_delta", make_gated_delta}};
+  static std::map<std::string_view, MakeMixer> all{{"softmax", make_attention},
+                                                   {"latent", make_latent},
+                                                   {"linear", make_linear},
+                                                   {"gated_delta", make_gated_delta}};
   return all;
 }
 

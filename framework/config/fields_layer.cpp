@@ -194,11 +194,12 @@ void describe_experts(ExpertsConfig& e, ModelConfig* model, FieldVisitor& v) {
 
 void describe_attention(AttentionConfig& c, FieldVisitor& v) {
   v.value(
-      choice("type", mixer_types(),
-             "softmax: attention (Vaswani et al. 2017); latent: with keys and values of low "
-             "rank (DeepSeek-V2), of which a generation keeps the rows of low rank; gated_delta: a "
-             "state that decays and is corrected (Yang et al. 2025), after a short convolution, "
-             "as Qwen3-Next; decoders alone"),
+      choice(
+          "type", mixer_types(),
+          "softmax: attention (Vaswani et al. 2017); latent: with keys and values of low rank, "
+          "which a generation keeps (DeepSeek-V2); linear: sums over positions (Katharopoulos et "
+          "al. 2020); gated_delta, in decoders: a state that decays and is corrected, after a "
+          "short convolution (Yang et al. 2025), as Qwen3-Next"),
       c.type);
   v.value(number("window", 0,
                  "self-attention, causal: number of keys that a query sees, itself included; else "

@@ -7,7 +7,7 @@
 namespace tfm::config {
 
 std::vector<std::string_view>& mixer_types() {
-  static std::vector<std::string_view> all{"softmax", "latent", "gated_delta"};
+  static std::vector<std::string_view> all{"softmax", "latent", "linear", "gated_delta"};
   return all;
 }
 

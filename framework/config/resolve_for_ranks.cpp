@@ -93,10 +93,11 @@ void check_context(const Config& c, int ranks, const Refuse& refuse) {
                     rule = "parallel.context " + text(context) + " cuts every sequence in " +
                            text(2 * context) + " chunks, ";
   for (const auto& [path, layer] : c.model.kinds_in_use()) {
-    if (layer->attention.type == "gated_delta")
+    if (const std::string& type = layer->attention.type; type == "linear" || type == "gated_delta")
       refuse({"parallel.context", path + "attention.type"},
-             "attention.type gated_delta passes a state from position to position of whole "
-             "sequences, which parallel.context " +
+             "attention.type " + type +
+                 " passes a state from position to position of whole sequences, which "
+                 "parallel.context " +
                  text(context) + " cuts; expected parallel.context 1");
     for (const auto& [key, value] : {std::pair{"capacity_factor", layer->experts.capacity_factor},
                                      {"capacity", static_cast<double>(layer->experts.capacity)}})

@@ -135,6 +135,33 @@ void check_latent(const LayerConfig& l, const std::string& path, const Report& r
            "");
 }
 
+// Of linear attention and the gated delta rule: states in place of scores.
+void check_states(const LayerConfig& l, const std::string& path, const Report& report) {
+  const std::string& type = l.attention.type;
+  if (type != "linear" && type != "gated_delta") return;
+  const auto wrong = [&](const std::string& other, const std::string& problem) {
+    report({path + "attention.type", path + other}, "attention.type " + type + " " + problem, "");
+  };
+  using enum Position;
+  if (l.position != none && l.position != learned && l.position != sinusoidal)
+    wrong("position",
+          "has no scores that depend on distances; expected position none, learned or sinusoidal, "
+          "found " +
+              word(l.position));
+  if (l.n_kv_heads != l.n_heads)
+    wrong("n_kv_heads", "has no groups of heads; expected n_kv_heads " + std::to_string(l.n_heads) +
+                            (type == "linear" ? ", found " : ", and attention.key_heads ") +
+                            std::to_string(l.n_kv_heads));
+  if (l.qk_norm != QkNorm::none)
+    wrong("qk_norm",
+          "makes features of queries and keys of its own; expected qk_norm false, found " +
+              word(l.qk_norm));
+  if (l.dropout.attention > 0)
+    wrong("dropout.attention",
+          "has no probabilities to drop; expected dropout.attention 0, found " +
+              number_text(l.dropout.attention));
+}
+
 void check_gated_delta(const LayerConfig& l, const std::string& path, const ModelConfig& m,
                        const Report& report) {
   const AttentionConfig& a = l.attention;
@@ -144,21 +171,11 @@ void check_gated_delta(const LayerConfig& l, const std::string& path, const Mode
        {std::pair{"key_heads", a.key_heads}, {"convolution", a.convolution}})
     only_with(report)(value > 0, delta, key + name, "attention.type gated_delta", "0");
   if (!delta) return;
-  const auto wrong = [&](const std::string& other, const std::string& problem) {
-    report({key + "type", other}, "attention.type gated_delta " + problem, "");
-  };
   if (m.family == Family::encoder)
-    wrong("model.family", "passes a state from position to position; expected family decoder");
-  using enum Position;
-  if (l.position != none && l.position != learned && l.position != sinusoidal)
-    wrong(path + "position",
-          "has no scores that depend on distances; expected position none, learned or sinusoidal, "
-          "found " +
-              word(l.position));
-  if (l.n_kv_heads != l.n_heads)
-    wrong(path + "n_kv_heads", "counts its heads otherwise; expected n_kv_heads " +
-                                   std::to_string(l.n_heads) + ", and attention.key_heads " +
-                                   std::to_string(l.n_kv_heads));
+    report({key + "type", "model.family"},
+           "attention.type gated_delta passes a state from position to position; expected family "
+           "decoder",
+           "");
   if (a.key_heads > 0 && l.n_heads % a.key_heads != 0)
     report({key + "key_heads", path + "n_heads"},
            "n_heads " + std::to_string(l.n_heads) + " is not divisible by key_heads " +
@@ -167,15 +184,9 @@ void check_gated_delta(const LayerConfig& l, const std::string& path, const Mode
            "");
   if (a.convolution == 1)
     report({key + "convolution"}, "convolution 1 is of no other position; expected 2 to 8", "");
-  if (l.qk_norm != QkNorm::none)
-    wrong(path + "qk_norm",
-          "makes queries and keys of length 1; expected qk_norm false, found " + word(l.qk_norm));
   if (!l.scale_attention)
-    wrong(path + "scale_attention", "scales its queries; expected scale_attention true");
-  if (l.dropout.attention > 0)
-    wrong(path + "dropout.attention",
-          "has no probabilities to drop; expected dropout.attention 0, found " +
-              number_text(l.dropout.attention));
+    report({key + "type", path + "scale_attention"},
+           "attention.type gated_delta scales its queries; expected scale_attention true", "");
 }
 
 void check_norms(const LayerConfig& l, const std::string& path, const Report& report) {
@@ -252,6 +263,7 @@ void check_layer(const LayerConfig& l, const std::string& path, const ModelConfi
   check_rope(l, path, m, report);
   check_attention(l, path, report);
   check_latent(l, path, report);
+  check_states(l, path, report);
   check_gated_delta(l, path, m, report);
   check_norms(l, path, report);
   check_experts(l, path, report);

@@ -1,16 +1,5 @@
-// The gated delta rule in chunks, of one key head and the heads that share it, for CPUs and GPUs. A
-// `Team` computes with matrices in memory of its own, one step after the other:
-//   each(rows, cols, f)         f(i, j) for all elements
-//   down(rows, cols, f)         the same, in the order of rows within each column; what it writes
-//   can
-//                               be read only after one more step
-//   sums(rows, cols, term, f)   f(i, the sum of term(i, j) over j)
-//   once(f)
-//   product(m, n, k, alpha, a, row, term, b, beta, c): c = alpha a b + beta c, where element (i, k)
-//     of a is a[i row + k term], and rows of b and c are those of Matrix
-//   solve(n, cols, transposed, a, x): (I + A) y = x in place, A being strictly lower
-#include <cmath>
-
+// The gated delta rule in chunks, of one key head and the heads that share it.
+#include "kernels/chunks.h"
 #include "kernels/gated_delta.h"
 
 namespace tfm::kernels {
@@ -18,21 +7,10 @@ namespace {
 
 inline constexpr double kDeltaEps = 1e-6;  // of the lengths of queries and keys
 
-// Rows that are `pitch` elements apart, with room for whole tiles of small_products.h; the pitch is
-// no multiple of 256 bytes, which would let few lines of a cache hold a column.
+// What a team keeps of a chunk of C positions.
 template <class W>
-struct Matrix {
-  W* at = nullptr;
-  std::int64_t pitch = 0;
-  constexpr W& operator()(std::int64_t i, std::int64_t j) const { return at[i * pitch + j]; }
-};
-
-// What a team keeps of a chunk of C positions. `memory` may be null: only `elements` counts.
-template <class W>
-struct DeltaMemory {
+struct DeltaMemory : ChunkMemory<W> {
   static constexpr std::int64_t C = kDeltaChunk;
-  std::int64_t elements = 0;
-  W* memory;
 
   Matrix<W> k, q, kt;             // (C, Dk), and its transposed
   Matrix<W> kk, qk;               // products of keys, and of queries and keys (C, C)
@@ -48,7 +26,11 @@ struct DeltaMemory {
   Matrix<W> dattended, dcorrected, dqk, dkk;  // the last two, of all heads
   W *dbeta, *dg, *dlasting, *dheld;  // of log-decays: dg; dlasting and dheld until the chunk's end
 
-  constexpr DeltaMemory(const DeltaSizes& s, bool backward, W* base) : memory(base) {
+  constexpr DeltaMemory(const DeltaSizes& s, bool backward, W* base) : ChunkMemory<W>(base) {
+    const auto piece = [this](std::int64_t n) { return ChunkMemory<W>::piece(n); };
+    const auto matrix = [this](std::int64_t rows, std::int64_t cols) {
+      return ChunkMemory<W>::matrix(rows, cols);
+    };
     const std::int64_t d = s.keys, dv = s.values, heads = s.heads / s.key_heads;
     for (Matrix<W>* m : {&k, &q}) *m = matrix(C, d);
     kt = matrix(d, C);
@@ -67,17 +49,6 @@ struct DeltaMemory {
     dheld = piece(d);
   }
   static constexpr std::int64_t state_rows(const DeltaSizes& s) { return (s.keys + 7) / 8 * 8; }
-
- private:
-  constexpr W* piece(std::int64_t n) {
-    W* const p = memory ? memory + elements : nullptr;
-    elements += (n + 15) / 16 * 16;
-    return p;
-  }
-  constexpr Matrix<W> matrix(std::int64_t rows, std::int64_t cols) {
-    const std::int64_t pitch = (cols + 31) / 32 * 32 + 16;
-    return {piece(rows * pitch), pitch};
-  }
 };
 
 // Positions [first, first + n) of a sequence.
@@ -110,20 +81,6 @@ struct Delta {
   }
   constexpr W scale() const { return W(1) / std::sqrt(static_cast<W>(a.sizes.keys)); }
 
-  // A product whose left factor has rows of its own, or is transposed.
-  constexpr void product(std::int64_t rows, std::int64_t cols, std::int64_t terms, W alpha,
-                         Matrix<W> left, Matrix<W> right, W beta, Matrix<W> to) const {
-    team.product(rows, cols, terms, alpha, left.at, left.pitch, std::int64_t{1}, right, beta, to);
-  }
-  constexpr void product_t(std::int64_t rows, std::int64_t cols, std::int64_t terms, W alpha,
-                           Matrix<W> left, Matrix<W> right, W beta, Matrix<W> to) const {
-    team.product(rows, cols, terms, alpha, left.at, std::int64_t{1}, left.pitch, right, beta, to);
-  }
-  constexpr void transpose(std::int64_t rows, std::int64_t cols, Matrix<W> from,
-                           Matrix<W> to) const {
-    team.each(cols, rows, [&](std::int64_t j, std::int64_t i) { to(j, i) = from(i, j); });
-  }
-
   // Queries and keys of length 1, and their products.
   constexpr void load_keys() const {
     const std::int64_t width = a.sizes.keys, n = c.n;
@@ -141,9 +98,9 @@ struct Delta {
     };
     unit([this](std::int64_t i) { return key(i); }, m.k, m.inverse_k, W(1));
     unit([this](std::int64_t i) { return query(i); }, m.q, m.inverse_q, scale());
-    transpose(n, width, m.k, m.kt);
-    product(n, n, width, 1, m.k, m.kt, 0, m.kk);
-    product(n, n, width, 1, m.q, m.kt, 0, m.qk);
+    transpose(team, n, width, m.k, m.kt);
+    product(team, n, n, width, 1, m.k, m.kt, 0, m.kk);
+    product(team, n, n, width, 1, m.q, m.kt, 0, m.qk);
   }
 
   // Decays of head h between positions and from the start of the chunk, and what is decayed by
@@ -173,40 +130,12 @@ struct Delta {
     });
   }
 
-  // Products with a lower triangle, or its transposed, of which rows past a block are zeros.
-  static constexpr std::int64_t kBlock = 16;
-  constexpr void lower(std::int64_t cols, W alpha, Matrix<W> left, Matrix<W> right, W beta,
-                       Matrix<W> to) const {
-    for (std::int64_t i = 0; i < c.n; i += kBlock) {
-      const std::int64_t end = i + kBlock < c.n ? i + kBlock : c.n;
-      product(end - i, cols, end, alpha, {&left(i, 0), left.pitch}, right, beta,
-              {&to(i, 0), to.pitch});
-    }
-  }
-  constexpr void lower_t(std::int64_t cols, W alpha, Matrix<W> left, Matrix<W> right, W beta,
-                         Matrix<W> to) const {
-    for (std::int64_t i = 0; i < c.n; i += kBlock) {
-      const std::int64_t end = i + kBlock < c.n ? i + kBlock : c.n;
-      product_t(end - i, cols, c.n - i, alpha, {&left(i, i), left.pitch},
-                {&right(i, 0), right.pitch}, beta, {&to(i, 0), to.pitch});
-    }
-  }
-  // The lower triangle of a b, and whole blocks around its diagonal.
-  constexpr void lower_of(std::int64_t terms, W alpha, Matrix<W> left, Matrix<W> right,
-                          Matrix<W> to) const {
-    for (std::int64_t i = 0; i < c.n; i += kBlock) {
-      const std::int64_t end = i + kBlock < c.n ? i + kBlock : c.n;
-      product(end - i, end, terms, alpha, {&left(i, 0), left.pitch}, right, 0,
-              {&to(i, 0), to.pitch});
-    }
-  }
-
   // x, the corrections of head h, from the state before; and u: what the state holds at the keys.
   constexpr void correct(std::int64_t h, Matrix<W> state) const {
     const auto& t = m;
     const T* const v = a.qkv + value_column(h);
     const std::int64_t width = a.sizes.width(), values = a.sizes.values, first = row(0);
-    product(c.n, values, a.sizes.keys, 1, t.k, state, 0, t.u);
+    product(team, c.n, values, a.sizes.keys, 1, t.k, state, 0, t.u);
     team.each(c.n, values, [&](std::int64_t i, std::int64_t j) {
       t.x(i, j) = t.beta[i] * (W(v[(first + i) * width + j]) - t.kept[i] * t.u(i, j));
     });
@@ -245,16 +174,16 @@ constexpr void delta_forward(const Team& team, const GatedDeltaArgs<T>& a, std::
           to[i * values + j] = state(i, j);
         });
       d.correct(h, state);
-      d.product(n, values, keys, 1, t.q, state, 0, t.u);
+      product(team, n, values, keys, 1, t.q, state, 0, t.u);
       team.each(n, values, [&](std::int64_t i, std::int64_t j) { t.u(i, j) *= t.kept[i]; });
-      d.lower(values, 1, t.attended, t.x, 1, t.u);
+      add_lower(team, n, values, t.attended, t.x, t.u);
       T* const y = a.y + d.row(0) * a.sizes.heads * values + d.head_index(h) * values;
       const std::int64_t width = a.sizes.heads * values;
       team.each(n, values, [&](std::int64_t i, std::int64_t j) {
         y[i * width + j] = T(t.u(i, j));
         t.x(i, j) *= t.decay(n - 1, i);
       });
-      d.product_t(keys, values, n, 1, t.k, t.x, t.kept[n - 1], state);
+      product_t(team, keys, values, n, 1, t.k, t.x, t.kept[n - 1], state);
     }
   }
   for (std::int64_t h = 0; a.state && h < heads; ++h)

@@ -31,10 +31,10 @@ struct DeltaBackward : Delta<T, Team> {
     team.each(n, keys, [&](std::int64_t i, std::int64_t j) { m.dk(i, j) = m.dq(i, j) = 0; });
     team.each(n, n, [&](std::int64_t i, std::int64_t j) { m.dkk(i, j) = m.dqk(i, j) = 0; });
     for (std::int64_t h = 0; h < this->heads(); ++h) head(h);
-    this->lower(keys, 1, m.dqk, m.k, 1, m.dq);
-    this->lower_t(keys, 1, m.dqk, m.q, 1, m.dk);
-    this->lower(keys, 1, m.dkk, m.k, 1, m.dk);
-    this->lower_t(keys, 1, m.dkk, m.k, 1, m.dk);
+    add_lower(team, n, keys, m.dqk, m.k, m.dq);
+    add_lower_t(team, n, keys, m.dqk, m.q, m.dk);
+    add_lower(team, n, keys, m.dkk, m.k, m.dk);
+    add_lower_t(team, n, keys, m.dkk, m.k, m.dk);
     if (!g.dqkv) return;
     put_rows(this->query(0), m.q, m.dq, m.inverse_q, this->scale());
     put_rows(this->key(0), m.k, m.dk, m.inverse_k, W(1));
@@ -59,16 +59,16 @@ struct DeltaBackward : Delta<T, Team> {
     this->load_gates(h);
     load_states(h);
     this->correct(h, m.state);
-    this->transpose(n, values, m.x, m.xt);
+    transpose(team, n, values, m.x, m.xt);
     into_corrections(h);
-    this->lower_of(values, 1, m.dy, m.xt, m.dattended);
-    this->lower_of(values, -1, m.r, m.xt, m.dcorrected);
+    lower_of(team, n, values, 1, m.dy, m.xt, m.dattended);
+    lower_of(team, n, values, -1, m.r, m.xt, m.dcorrected);
     into_products();
     into_keys();
     into_gates(h);
     // Here m.dy and m.u are as into_keys() has scaled them.
-    this->product_t(keys, values, n, 1, m.q, m.dy, m.kept[n - 1], dstate(h));
-    this->product_t(keys, values, n, -1, m.k, m.u, 1, dstate(h));
+    product_t(team, keys, values, n, 1, m.q, m.dy, m.kept[n - 1], dstate(h));
+    product_t(team, keys, values, n, -1, m.k, m.u, 1, dstate(h));
   }
 
   constexpr void load_states(std::int64_t h) const {
@@ -81,8 +81,8 @@ struct DeltaBackward : Delta<T, Team> {
     team.sums(
         keys, values, [&](std::int64_t i, std::int64_t j) { return m.state(i, j) * d(i, j); },
         [&](std::int64_t i, W sum) { m.dheld[i] = sum * m.kept[c.n - 1]; });
-    this->transpose(keys, values, m.state, m.state_t);
-    this->transpose(keys, values, d, m.dstate_t);
+    transpose(team, keys, values, m.state, m.state_t);
+    transpose(team, keys, values, d, m.dstate_t);
     team.each(c.n, values,
               [&](std::int64_t i, std::int64_t j) { m.dy(i, j) = W(dy[i * width + j]); });
   }
@@ -91,12 +91,12 @@ struct DeltaBackward : Delta<T, Team> {
   constexpr void into_corrections(std::int64_t h) const {
     const std::int64_t n = c.n, values = a.sizes.values, width = a.sizes.width(),
                        at = this->row(0) * width + this->value_column(h);
-    this->product(n, values, a.sizes.keys, 1, m.k, dstate(h), 0, m.r);
+    product(team, n, values, a.sizes.keys, 1, m.k, dstate(h), 0, m.r);
     team.each(n, values, [&](std::int64_t i, std::int64_t j) { m.r(i, j) *= m.decay(n - 1, i); });
     team.sums(
         n, values, [&](std::int64_t i, std::int64_t j) { return m.x(i, j) * m.r(i, j); },
         [&](std::int64_t i, W sum) { m.dlasting[i] = sum; });
-    this->lower_t(values, 1, m.attended, m.dy, 1, m.r);
+    add_lower_t(team, n, values, m.attended, m.dy, m.r);
     team.solve(n, values, true, m.corrected, m.r);
     team.sums(
         n, values,
@@ -142,7 +142,7 @@ struct DeltaBackward : Delta<T, Team> {
       m.x(i, j) *= m.decay(n - 1, i);
     });
     const auto through = [&](Matrix<W> from, W sign, Matrix<W> with, Matrix<W> to) {
-      this->product(n, keys, values, sign, from, m.state_t, 0, m.through);
+      product(team, n, keys, values, sign, from, m.state_t, 0, m.through);
       team.each(n, keys, [&](std::int64_t i, std::int64_t j) { to(i, j) += m.through(i, j); });
       team.sums(
           n, keys, [&](std::int64_t i, std::int64_t j) { return m.through(i, j) * with(i, j); },
@@ -150,7 +150,7 @@ struct DeltaBackward : Delta<T, Team> {
     };
     through(m.dy, 1, m.q, m.dq);
     through(m.u, -1, m.k, m.dk);
-    this->product(n, keys, values, 1, m.x, m.dstate_t, 1, m.dk);
+    product(team, n, keys, values, 1, m.x, m.dstate_t, 1, m.dk);
   }
 
   // A decay is part of all that a later position takes from before it.

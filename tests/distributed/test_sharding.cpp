@@ -54,6 +54,8 @@ const std::vector<std::string> kModels{
     "none, norm: rmsnorm, dropout: {residual: 0.1, ffn: 0.1}, attention: {type: gated_delta, "
     "key_heads: 8, value_size: 4}, layers: [a, b], layer_kinds: {a: {bias: false}, b: {attention: "
     "{key_heads: 16, value_size: 8, convolution: 3}}}",
+    "family: encoder_decoder, n_layers: 1, n_heads: 8, d_head: 6, d_ff: 32, vocab_size: 50, "
+    "position: learned, dropout: {residual: 0.1, ffn: 0.1}, attention: {type: linear}",
     "family: encoder_decoder, n_layers: 1, n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 32, "
     "vocab_size: 50, norm: rmsnorm, norm_position: inner, qk_norm: whole, dropout: 0.2",
     "family: encoder_decoder, n_layers: 1, n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 32, "

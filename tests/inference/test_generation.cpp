@@ -187,6 +187,8 @@ INSTANTIATE_TEST_SUITE_P(
         "router: sigmoid, groups: 3, top_groups: 2, balance: {type: bias}}",
         "family: encoder_decoder, position: rope, attention: {type: latent, q_rank: 8}",
         "family: decoder, position: none, attention: {type: gated_delta}",
+        "family: decoder, position: none, attention: {type: linear}",
+        "family: encoder_decoder, position: sinusoidal, attention: {type: linear}",
         "family: decoder, position: rope, norm: rmsnorm, bias: false, layers: [a, b], layer_kinds: "
         "{a: {position: none, attention: {type: gated_delta, key_heads: 2, value_size: 12, "
         "convolution: 3}}, b: {}}",

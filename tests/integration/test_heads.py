@@ -47,6 +47,8 @@ KINDS = {
     "delta": ("family: decoder, n_layers: 4, position: rope, norm: rmsnorm, activation: swiglu, bias: false, layers: [a, a, b], "
               "layer_kinds: {a: {position: none, dropout: {attention: 0}, attention: {type: gated_delta, key_heads: 2, value_size: 12}}, "
               "b: {}}", TEXT),
+    "linear": ("family: encoder_decoder, n_layers: 2, position: sinusoidal, encoder_layers: [a, b], decoder_layers: [b, a], layer_kinds: "
+               "{a: {dropout: {attention: 0}, attention: {type: linear}}, b: {}}", PAIRS),
     "encoder": ("family: encoder, n_layers: 4, attention: {window: 6}", "{type: mlm, path: text.txt}"),
     "inner": ("family: decoder, n_layers: 4, position: rope, norm: rmsnorm, norm_position: inner, qk_norm: whole, n_kv_heads: 2, "
               "activation: swiglu, bias: false, layers: [a, b], layer_kinds: {a: {}, b: {norm_position: post, qk_norm: true}}", TEXT),
@@ -163,7 +165,7 @@ def check_layers_of_several_kinds(root):
                (4, ["parallel.tensor=2", "parallel.zero=3"])]
     for name, (model, data) in KINDS.items():
         expected = None
-        cut = name != "delta"  # states pass along whole sequences
+        cut = name not in ("delta", "linear")  # states pass along whole sequences
         for k, (ranks, layout) in enumerate((r, l) for r, l in layouts if cut or "parallel.context=2" not in l):
             folder = prepared(root, f"{name}{k}", MIXED.format(model=model, data=data))
             run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
@@ -184,7 +186,7 @@ def generated(folder, name):
     """Greedily, or a translation by beams; nothing of an encoder."""
     if name == "encoder":
         return ""
-    if name == "pairs":
+    if name in ("pairs", "linear"):
         return run(folder, "tfm-generate", "ck", "--beam", "3", "--max-tokens", "12", text="line 7: the\nbrown\nfox 4\n")
     return run(folder, "tfm-generate", "ck", "--prompt", "line 7", "--max-tokens", "12", "--temperature", "0")
 

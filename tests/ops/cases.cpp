@@ -238,6 +238,16 @@ OpCase delta_case(const std::string& kind, const std::string& name, bool documen
           },
           2};
 }
+// Three heads of five columns.
+OpCase linear_case(const std::string& name, bool causal, bool documents) {
+  const kernels::LinearSizes sizes{3, 5, causal};
+  return {
+      "linear_attention", name, {{8, 3 * sizes.width()}}, [=](graph::Recorder& r, const auto& in) {
+        return ops::linear_attention(
+            r, in[0], sizes, {2, 4},
+            documents ? r.input("segments", {8}, DType::i32) : graph::Value{});
+      }};
+}
 OpCase convolution_case(const std::string& name, std::int64_t kernel, bool documents) {
   return {
       "short_convolution", name, {{8, 5}, {5, kernel}}, [=](graph::Recorder& r, const auto& in) {
@@ -525,6 +535,10 @@ const std::vector<OpCase>& op_cases() {
        }},
       delta_case("gated_delta", "of_sequences", false),
       delta_case("delta_gates", "of_documents", true),
+      linear_case("causal", true, false),
+      linear_case("causal_of_documents", true, true),
+      linear_case("of_both_sides", false, false),
+      linear_case("of_both_sides_of_documents", false, true),
       convolution_case("of_sequences", 4, false),
       convolution_case("of_documents", 3, true),
       gate_case("sigmoid", kernels::Gate::sigmoid),

@@ -10,6 +10,7 @@
 #include "ops/experts.h"
 #include "ops/gated_delta.h"
 #include "ops/latent.h"
+#include "ops/linear_attention.h"
 #include "ops/ops.h"
 
 namespace tfm::test {
