@@ -238,9 +238,7 @@ void describe_attention(AttentionConfig& c, FieldVisitor& v) {
                   "`n_heads`"),
           c.key_heads);
   v.value(derived(number("convolution", 0,
-                         "gated_delta: positions that each column of queries, keys and values is "
-                         "summed over, 2 to 8",
-                         8),
+                         "gated_delta: positions of the short convolution, 2 to 8", 8),
                   "`4`"),
           c.convolution);
 }

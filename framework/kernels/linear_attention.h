@@ -22,7 +22,8 @@ struct LinearAttentionArgs {
   std::int64_t sequences = 0, length = 0;  // B, T
   LinearSizes sizes;
   const T* qkv = nullptr;  // (B T, 3 H D)
-  // (B T): positions of others are not seen, nor those of negative ones (padding); null: one.
+  // (B T), each in one piece but for negative ones (padding), which are not seen, nor is what is of
+  // another; null: one.
   const std::int32_t* segments = nullptr;
   T* y = nullptr;             // (B T, H D); zeros where nothing is seen
   Accum<T>* sums = nullptr;   // (B T, H): the denominators, where they are zero 1

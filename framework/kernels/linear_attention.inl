@@ -49,20 +49,22 @@ struct Linear {
     return (row(t) * 3 + part) * a.sizes.width() + head * size();
   }
   constexpr bool padding(std::int64_t t) const { return a.segments && a.segments[row(t)] < 0; }
-  // The end of the segment that begins at t.
+  // The end of the segment from t on, with the padding before, within and behind it.
   constexpr std::int64_t end_of(std::int64_t t) const {
-    std::int64_t end = t + 1;
-    while (end < a.length && (!a.segments || a.segments[row(end)] == a.segments[row(t)])) ++end;
+    if (!a.segments) return a.length;
+    while (t < a.length && padding(t)) ++t;
+    std::int64_t end = t;
+    while (end < a.length && (padding(end) || a.segments[row(end)] == a.segments[row(t)])) ++end;
     return end;
   }
   static constexpr W feature(W x) { return x > 0 ? x + W(1) : std::exp(x); }
 
-  // Features of n positions from `first` on, and their values.
+  // Features of n positions from `first` on, and their values; zeros of padding.
   constexpr void load(std::int64_t first, std::int64_t n) const {
-    const W seen = padding(first) ? W(0) : W(1);
     team.each(n, size(), [&](std::int64_t i, std::int64_t j) {
-      m.q(i, j) = feature(W(a.qkv[at(first + i, 0) + j]));
-      m.k(i, j) = seen * feature(W(a.qkv[at(first + i, 1) + j]));
+      const W real = padding(first + i) ? W(0) : W(1);
+      m.q(i, j) = real * feature(W(a.qkv[at(first + i, 0) + j]));
+      m.k(i, j) = real * feature(W(a.qkv[at(first + i, 1) + j]));
     });
     team.each(n, size() + 1, [&](std::int64_t i, std::int64_t j) {
       m.v(i, j) = j < size() ? W(a.qkv[at(first + i, 2) + j]) : W(1);
@@ -168,8 +170,8 @@ struct LinearBackward : Linear<T, Team> {
   }
   // m.dx, the gradient of features, as that of queries or keys.
   constexpr void put_features(std::int64_t first, std::int64_t n, int part) const {
-    const bool nothing = part == 1 && this->padding(first);
     team.each(n, size(), [&](std::int64_t i, std::int64_t j) {
+      const bool nothing = this->padding(first + i);
       const std::int64_t to = at(first + i, part) + j;
       const W x = W(a.qkv[to]);
       put(to, nothing ? W(0) : x > 0 ? m.dx(i, j) : m.dx(i, j) * std::exp(x));

@@ -57,11 +57,11 @@ graph::Value GatedDelta::mix(graph::Recorder& r, graph::Value x, const LayerCont
   const auto parameter = [&](int p) { return context_.parameters.record(r, p); };
   x = enter_tp_region(r, context_, x);
   const graph::Value qkv = ops::short_convolution(r, qkv_(r, x), parameter(convolution_), c.rows,
-                                                  c.q_segments, states.inputs),
+                                                  c.k_segments, states.inputs),
                      gates = ops::delta_gates(r, gates_(r, x), parameter(log_rate_),
                                               parameter(gate_bias_));
   const graph::Value y = norm_(
-      r, ops::gated_delta(r, qkv, gates, sizes_on_rank(), c.rows, c.q_segments, states.heads));
+      r, ops::gated_delta(r, qkv, gates, sizes_on_rank(), c.rows, c.k_segments, states.heads));
   return leave_tp_region(r, context_,
                          output_(r, ops::gate(r, y, output_gate_(r, x), kernels::Gate::silu)),
                          output_.bias(r));

@@ -24,7 +24,7 @@ graph::Value LinearAttention::mix(graph::Recorder& r, graph::Value x, const Laye
                                   graph::Value state) const {
   const graph::Recorder::Named scope(r, name_);
   const graph::Value y = ops::linear_attention(r, qkv_(r, enter_tp_region(r, context_, x)),
-                                               sizes_on_rank(), c.rows, c.q_segments, state);
+                                               sizes_on_rank(), c.rows, c.k_segments, state);
   return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
 }
 

@@ -132,6 +132,7 @@ TEST(ModelFixtures, LossAndGradientsOnEveryLayout) {
                                     layout.size(comm::kData);
         if (alone.shape.sequences % layout.size(comm::kData) ||
             m.n_heads % layout[comm::Axis::tensor] || m.n_kv_heads % layout[comm::Axis::tensor] ||
+            m.attention.key_heads % layout[comm::Axis::tensor] ||
             m.d_ff % layout[comm::Axis::tensor])
           continue;
         const bool sequence =

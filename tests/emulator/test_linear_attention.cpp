@@ -27,7 +27,8 @@ struct LinearCase {
     typename D::template Array<W> sums("sums", rows * sizes.heads),
         state("state", sequences * sizes.heads * sizes.state());
     Values runs(rows);
-    for (std::int64_t r = 0; r < rows; ++r) runs[r] = static_cast<double>(r % length / 5 % 3 - 1);
+    for (std::int64_t r = 0; r < rows; ++r)
+      runs[r] = static_cast<double>(r % length % 4 == 1 ? -1 : r % length / 5);
     typename D::template Array<std::int32_t> segments("segments", runs);
     if (accumulate) dqkv.assign(rounded<T>(random_values(rows * 3 * width, 3)));
     state.assign(Values(sequences * sizes.heads * sizes.state(), 0.5));

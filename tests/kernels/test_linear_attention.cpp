@@ -12,11 +12,11 @@ struct LinearCase {
 
   std::int64_t rows() const { return sequences * length; }
   Values qkv() const { return random_values(rows() * 3 * sizes.width(), 1, 2); }
-  // Runs of 7 positions, some of which are padding.
+  // Segments of 7 positions, with padding before, within and behind them.
   std::vector<std::int32_t> segments() const {
     std::vector<std::int32_t> v;
     for (std::int64_t r = 0; documents && r < rows(); ++r)
-      v.push_back(static_cast<std::int32_t>(r % length / 7 % 4 - 1));
+      v.push_back(r % length % 5 == 0 ? -1 : static_cast<std::int32_t>(r % length / 7));
     return v;
   }
 };
