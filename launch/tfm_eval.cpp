@@ -116,7 +116,10 @@ void add_text_scores(const config::Config& config, const config::SourceConfig& s
                      nlohmann::ordered_json& results) {
   data::SourceSpec spec{.text = true, .paths = {}, .field = source.field};
   for (const config::SourcePath& p : source.paths) spec.paths.push_back({p.path, p.weight});
-  if (source.documents != config::Documents::joined) spec.document_end = tokenizer.document_end();
+  if (source.documents != config::Documents::joined)
+    spec.document_end = source.document_end >= 0
+                            ? std::optional(static_cast<std::int32_t>(source.document_end))
+                            : tokenizer.document_end();
   spec.document_begin = data::document_begin(config.data.add_begin, tokenizer, "data.tokenizer");
   // Packing leaves no token out.
   const bool packed = source.documents == config::Documents::packed;
@@ -200,11 +203,15 @@ int run(int argc, char** argv) {
   if ((pairs || source.kind().labelled) && rank_of_launch() == 0)  // of texts that were truncated
     for (const std::string& note : data.notes) std::fprintf(stderr, "warning: %s\n", note.c_str());
   const inference::Totals totals = inference::evaluate(model, config, *data.validation);
+  const std::vector<config::HeadConfig>& heads = model.config.model.heads;
   if (totals.labels[0] == 0)
     throw Error(ExitCode::input,
-                "the data has no labels; expected at least one sequence of train.seq_len tokens");
+                heads.size() > 1
+                    ? "the data has no labels of head " + in_quotes(heads[0].name) +
+                          ", the first of model.heads, which `loss` and `accuracy` are of"
+                    : "the data has no labels; expected at least one sequence of train.seq_len "
+                      "tokens");
   nlohmann::ordered_json results{{"loss", totals.mean()}};
-  const std::vector<config::HeadConfig>& heads = model.config.model.heads;
   if (heads[0].type != "regress") {
     results["perplexity"] = totals.perplexity();
     results["accuracy"] = totals.accuracy();

@@ -87,7 +87,25 @@ class Column {
   std::int64_t text_ = 0;
 };
 
-bool is_empty(const std::string& line) { return data::words_of(line).empty(); }
+// Whether the tokenizer makes ids of it. `number`: for messages.
+bool has_text(const std::string& line, bool pairs, std::int64_t number,
+              const tokenizer::Tokenizer& tokenizer) {
+  if (data::words_of(line).empty()) return false;
+  const std::size_t tab = pairs ? line.find('\t') : line.size();
+  if (tab == line.npos)
+    throw Error(ExitCode::input, "line " + std::to_string(number) +
+                                     ": no tab; expected two texts with a tab between them");
+  return !tokenizer.encode(line.substr(0, tab)).empty() &&
+         (!pairs || !tokenizer.encode(line.substr(tab + 1)).empty());
+}
+
+// What is said of a line without ids.
+std::string nothing(const config::HeadConfig& head, const std::string& line) {
+  std::string all;
+  for (std::size_t n = head.type == "tag" ? data::words_of(line).size() : 0; n > 0; --n)
+    all += all.empty() ? "-" : " -";
+  return all;
+}
 
 // Sequences as long as the longest text needs.
 std::int64_t length_for(const std::vector<std::string>& texts,
@@ -100,9 +118,15 @@ std::int64_t length_for(const std::vector<std::string>& texts,
 
 void predict(const launch::Arguments& args, inference::LoadedModel& model, config::Config config,
              const std::vector<const config::HeadConfig*>& heads,
-             const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& lines) {
+             const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& lines,
+             std::int64_t first_line) {
   std::vector<std::string> texts;
-  std::ranges::remove_copy_if(lines, std::back_inserter(texts), is_empty);
+  std::vector<bool> given;
+  for (const std::string& line : lines) {
+    given.push_back(has_text(line, !config.data.train.text_pair.empty(),
+                             first_line + std::ssize(given), tokenizer));
+    if (given.back()) texts.push_back(line);
+  }
   std::vector<Column> columns;
   std::int64_t begin = 0;
   if (!texts.empty()) {
@@ -114,9 +138,11 @@ void predict(const launch::Arguments& args, inference::LoadedModel& model, confi
                            inference::predictions(model, config, *head, data));
   }
   std::string all;
-  for (const std::string& line : lines) {
-    for (std::size_t c = 0; c < columns.size() && !is_empty(line); ++c)
-      all += (c > 0 ? "\t" : "") + columns[c].next(line, tokenizer, begin);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    for (std::size_t c = 0; c < heads.size(); ++c)
+      all +=
+          (c > 0 && given[i] ? "\t" : "") +
+          (given[i] ? columns[c].next(lines[i], tokenizer, begin) : nothing(*heads[c], lines[i]));
     all += "\n";
   }
   if (model.rank_context.mesh.rank() == 0) {
@@ -147,10 +173,11 @@ int run(int argc, char** argv) {
   inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
   constexpr std::size_t together = 4096;
   launch::Input input(model.rank_context.mesh);
-  while (true) {
+  for (std::int64_t first_line = 1;;) {
     const std::vector<std::string> lines = input.lines(together);
     if (lines.empty()) return 0;
-    predict(args, model, config, heads, *tokenizer, lines);
+    predict(args, model, config, heads, *tokenizer, lines, first_line);
+    first_line += std::ssize(lines);
   }
 }
 

@@ -32,7 +32,7 @@ class Classifier final : public Head {
                           .vocab_begin = classes_->begin(),
                           .vocab_end = classes_->end(),
                           .shards = context_.shards,
-                          .class_weights = weights(r)});
+                          .class_weights = training ? weights(r) : graph::Value{}});
   }
 
   graph::Value logits(nn::Recording& rec, graph::Value x) const override {

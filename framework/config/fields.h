@@ -16,6 +16,8 @@ void describe_layers(ModelConfig& model, FieldVisitor& visitor);
 void describe_names(std::vector<std::string>& names, const Field& field, std::string_view expected,
                     FieldVisitor& visitor);
 std::string flow_list(const std::vector<std::string>& names);
+void describe(AttentionConfig& attention, FieldVisitor& visitor);
+void describe(RopeConfig& rope, FieldVisitor& visitor);
 void check_layer_ranges(LayerConfig layer, const RangeReport& report);
 void describe(ParallelConfig& parallel, FieldVisitor& visitor);
 void describe(TrainConfig& train, FieldVisitor& visitor);

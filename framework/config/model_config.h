@@ -53,6 +53,7 @@ struct AttentionConfig {
   std::int64_t window = 0;
   double softcap = 0;             // of scores, before a bias; 0: none
   bool sinks = false;             // each head has one more score, of a key whose value is zero
+  bool output_gate = false;       // outputs are multiplied by sigmoids of the layer's input
   std::int64_t query_scalar = 0;  // scores are divided by its square root; 0: d_head
   // Type latent makes n_heads heads of d_head columns from rows of kv_rank columns.
   std::int64_t q_rank = 0;  // of rows from which queries are made; 0: the layer's input

@@ -44,7 +44,18 @@ void check_scaling(const LayerConfig& l, const std::string& path, const ModelCon
         {s.attention_factor > 0, "attention_factor", s.type == yarn || s.type == longrope,
          "yarn or longrope"}})
     only_with(report)(given, fits, key + name, std::string("rope.scaling.type ") + types, "");
+  only_with(report)(s.attention_factor > 0, s.on(), key + "attention_factor",
+                    "rope.scaling.factor above 1", "auto");
   if (!s.on()) return;
+  if (s.type == yarn && !(l.rope.theta > 1))
+    report({path + "rope.theta", key + "type"},
+           "type yarn counts by the logarithm of theta; expected theta above 1, found " +
+               number_text(l.rope.theta),
+           "");
+  if (s.type == longrope && s.original_max_seq_len < 2)
+    report({key + "original_max_seq_len", key + "type"},
+           "type longrope counts by the logarithm of original_max_seq_len; expected at least 2",
+           "");
   if (s.type == llama3)
     check_order(key, "low_freq_factor", s.low_freq_factor, "high_freq_factor", s.high_freq_factor,
                 report);
@@ -94,8 +105,9 @@ void check_attention(const LayerConfig& l, const std::string& path, const Report
     only_with(report)(given, a.type == "softmax" || a.type == "latent", path + "attention." + key,
                       "attention.type softmax or latent",
                       given && key == std::string("query_scalar") ? "auto" : "0");
-  only_with(report)(a.sinks, a.type == "softmax", path + "attention.sinks",
-                    "attention.type softmax", "false");
+  for (const auto& [given, key] : {std::pair{a.sinks, "sinks"}, {a.output_gate, "output_gate"}})
+    only_with(report)(given, a.type == "softmax", path + "attention." + key,
+                      "attention.type softmax", "false");
   only_with(report)(a.query_scalar > 0, l.scale_attention, path + "attention.query_scalar",
                     "scale_attention true", "auto");
 }
@@ -156,6 +168,8 @@ void check_states(const LayerConfig& l, const std::string& path, const Report& r
     wrong("qk_norm",
           "makes features of queries and keys of its own; expected qk_norm false, found " +
               word(l.qk_norm));
+  if (!l.scale_attention)
+    wrong("scale_attention", "has no scores to scale; expected scale_attention true");
   if (l.dropout.attention > 0)
     wrong("dropout.attention",
           "has no probabilities to drop; expected dropout.attention 0, found " +
@@ -184,9 +198,6 @@ void check_gated_delta(const LayerConfig& l, const std::string& path, const Mode
            "");
   if (a.convolution == 1)
     report({key + "convolution"}, "convolution 1 is of no other position; expected 2 to 8", "");
-  if (!l.scale_attention)
-    report({key + "type", path + "scale_attention"},
-           "attention.type gated_delta scales its queries; expected scale_attention true", "");
 }
 
 void check_norms(const LayerConfig& l, const std::string& path, const Report& report) {

@@ -218,6 +218,14 @@ void check_family(const ModelConfig& m, const Report& report) {
   only(m.next_sentence(), encoder, "model.next_sentence", "family encoder");
   only(m.position_offset > 0, m.position == Position::learned || m.position == Position::sinusoidal,
        "model.position_offset", "position learned or sinusoidal");
+  only(!m.longrope.short_factor.empty() || !m.longrope.long_factor.empty(),
+       std::ranges::any_of(m.kinds_in_use(),
+                           [](const auto& kind) {
+                             const LayerConfig& l = *kind.second;
+                             return l.position == Position::rope &&
+                                    l.rope.scaling.type == RopeScalingType::longrope;
+                           }),
+       "model.longrope", "rope.scaling.type longrope");
   only(m.sinusoid != Sinusoid::interleaved, m.position == Position::sinusoidal, "model.sinusoid",
        "position sinusoidal");
 }

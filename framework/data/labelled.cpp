@@ -39,8 +39,19 @@ std::vector<std::int32_t> tagged(const LabelledRow& row, const config::HeadConfi
 
 std::vector<std::int32_t> encode_words(std::string_view text, const tokenizer::Tokenizer& tokenizer,
                                        std::vector<std::optional<std::size_t>>& first) {
+  // Of a tokenizer that treats each word alone, no token's place in the text is asked for.
+  const std::vector<std::string_view> words = words_of(text);
+  std::vector<std::int32_t> whole = tokenizer.encode(text), apart;
+  for (const std::string_view word : words) {
+    const std::vector<std::int32_t> own = tokenizer.encode(word);
+    first.emplace_back();
+    if (!own.empty()) first.back() = apart.size();
+    apart.insert(apart.end(), own.begin(), own.end());
+  }
+  if (apart == whole) return whole;
+  first.clear();
   std::vector<std::size_t> begins;
-  for (const std::string_view word : words_of(text))
+  for (const std::string_view word : words)
     begins.push_back(static_cast<std::size_t>(word.data() - text.data()));
   std::vector<tokenizer::Tokenizer::Cut> cuts;
   std::vector<std::int32_t> ids = tokenizer.encode_with_cuts(text, begins, cuts);
@@ -123,6 +134,7 @@ Labelled::Labelled(const config::Config& config, const config::SourceConfig& sou
 Labelled::Labelled(const config::Config& config, const config::SourceConfig& source,
                    const tokenizer::Tokenizer& tokenizer, std::span<const std::string> lines)
     : Labelled(config, source, tokenizer) {
+  for (config::HeadConfig& head : heads_) head.labels.clear();  // any class will do
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::string_view line = lines[i];
     const std::size_t tab = pairs_ ? line.find('\t') : line.size();
@@ -135,10 +147,9 @@ Labelled::Labelled(const config::Config& config, const config::SourceConfig& sou
                     "line " + std::to_string(i + 1)};
     std::vector<std::string> labels;
     for (const config::HeadConfig& head : heads_) {
-      const std::string one = head.labels.empty() ? "0" : head.labels[0];
-      labels.push_back(one);
+      labels.emplace_back("0");
       for (std::size_t n = words_of(row.text).size(); head.type == "tag" && n > 1; --n)
-        labels.back() += " " + one;
+        labels.back() += " 0";
     }
     row.labels.assign(labels.begin(), labels.end());
     add(row, tokenizer);

@@ -10,10 +10,13 @@
 #include "core/strings.h"
 #include "data/lines.h"
 #include "io/json.h"
+#include "io/text_stream.h"
 #include "text/documents.h"
 
 namespace tfm::data {
 namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 [[noreturn]] void fail(const std::string& where, const std::string& problem) {
   throw Error(ExitCode::input, where + ": " + problem);
@@ -45,7 +48,6 @@ struct Wanted {
 
 std::int64_t read_table(Lines& lines, const Wanted& wanted) {
   if (!lines.next()) return 0;
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   std::string header(lines.line());
   if (header.starts_with(kByteOrderMark)) header.erase(0, kByteOrderMark.size());
   const auto names = columns_of(header);
@@ -127,8 +129,10 @@ std::int64_t read_words(Lines& lines, const Wanted& wanted) {
     text.clear(), labels.clear();
     return go_on;
   };
-  while (lines.next()) {
-    const auto columns = words_of(lines.line());
+  for (bool first = true; lines.next(); first = false) {
+    std::string_view line = lines.line();
+    if (first && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+    const auto columns = words_of(line);
     if (columns.empty() || columns[0] == "-DOCSTART-") {
       if (!give()) return rows;
       continue;
@@ -175,9 +179,10 @@ void each_labelled_row(const std::string& path, const config::SourceConfig& sour
                        const std::vector<std::string>& columns, const LabelledSink& sink) {
   Lines lines(path);
   const Wanted wanted{source, columns, sink};
-  const std::int64_t rows = text::is_json_lines(path)  ? read_objects(lines, wanted)
-                            : path.ends_with(".conll") ? read_words(lines, wanted)
-                                                       : read_table(lines, wanted);
+  const std::int64_t rows = text::is_json_lines(path) ? read_objects(lines, wanted)
+                            : io::without_compression(path).ends_with(".conll")
+                                ? read_words(lines, wanted)
+                                : read_table(lines, wanted);
   if (rows == 0) fail(path, "the file has no rows; expected at least one below the header");
 }
 

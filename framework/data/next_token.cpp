@@ -68,6 +68,10 @@ class NextTokenObjective final : public Objective {
           config.data.add_begin, tokenizer,
           "data.add_begin is true, but data.tokenizer " + config.data.tokenizer_or_bytes());
   }
+  std::int64_t sample_length(const config::Config& config, const config::SourceConfig& source,
+                             const tokenizer::Tokenizer&) const override {
+    return source.documents == config::Documents::packed ? 1 : config.train.seq_len;
+  }
   std::unique_ptr<Dataset> open(Opening& o) const override {
     if (o.source.documents == config::Documents::packed) return open_packed(o);
     const Samples s = open_samples(o, o.config.train.seq_len);
@@ -78,7 +82,8 @@ class NextTokenObjective final : public Objective {
  private:
   static std::unique_ptr<Dataset> open_packed(Opening& o) {
     const config::TrainConfig& train = o.config.train;
-    const auto [source, ends] = open_documents(o, 1);
+    const auto [source, ends] =
+        open_documents(o, objective_of(o.source).sample_length(o.config, o.source, o.tokenizer));
     auto packed =
         std::make_unique<PackedText>(source, ends,
                                      PackedText::Options{train.seq_len, train.global_batch_size,

@@ -16,7 +16,8 @@ std::vector<std::int64_t> ends_of(const TokenStream& stream, const DocumentEnds&
   stream.document_starts(0, stream.size(), all);
   std::erase(all, 0);
   std::vector<std::int32_t> ids;
-  for (std::int64_t begin = 0; ends.id && begin < stream.size(); begin += kReadTogether) {
+  const bool reads = ends.id && !stream.knows_documents();
+  for (std::int64_t begin = 0; reads && begin < stream.size(); begin += kReadTogether) {
     ids.resize(static_cast<std::size_t>(std::min(kReadTogether, stream.size() - begin)));
     stream.read(begin, ids);
     for (std::size_t i = 0; i < ids.size(); ++i)

@@ -8,46 +8,41 @@
 namespace tfm::huggingface {
 
 Architecture gpt2(), llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
-    deepseek_v3(), gpt_oss(), olmo2(), gemma2(), gemma3_text(), phi3(), bert(),
+    deepseek_v3(), qwen3_next(), gpt_oss(), olmo2(), gemma2(), gemma3_text(), phi3(), bert(),
     distilbert(), roberta(), modernbert(), t5(), switch_transformers(), bart(), marian(), m2m_100();
 
 namespace {
 
 // Where several compute the same, an export without a chosen architecture writes the first.
 const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> all{gpt2(),
-                                             llama(),
-                                             mistral(),
-                                             mixtral(),
-                                             qwen2(),
-                                             qwen2_moe(),
-                                             qwen3(),
-                                             qwen3_moe(),
-                                             deepseek_v3(),
-                                             gpt_oss(),
-                                             olmo2(),
-                                             gemma2(),
-                                             gemma3_text(),
-                                             phi3(),
-                                             bert(),
-                                             distilbert(),
-                                             roberta(),
-                                             modernbert(),
-                                             t5(),
-                                             switch_transformers(),
-                                             bart(),
-                                             marian(),
-                                             m2m_100()};
+  static const std::vector<Architecture> all{gpt2(),       llama(),       mistral(),
+                                             mixtral(),    qwen2(),       qwen2_moe(),
+                                             qwen3(),      qwen3_moe(),   deepseek_v3(),
+                                             qwen3_next(), gpt_oss(),     olmo2(),
+                                             gemma2(),     gemma3_text(), phi3(),
+                                             bert(),       distilbert(),  roberta(),
+                                             modernbert(), t5(),          switch_transformers(),
+                                             bart(),       marian(),      m2m_100()};
   return all;
+}
+
+// With the attention of `base` in place of another mixer.
+void as_attention(config::LayerConfig& l, const config::LayerConfig& base) {
+  l.attention = base.attention;
+  l.n_heads = base.n_heads, l.n_kv_heads = base.n_kv_heads, l.d_head = base.d_head;
+  l.qk_norm = base.qk_norm, l.position = base.position, l.rope = base.rope;
+  l.dropout.attention = base.dropout.attention;
 }
 
 // Whether layers are alike but for their windows, and what goes with them.
 bool alike_but_windows(const Architecture& a, config::ModelConfig m) {
   if (!a.first_norm) m.attention_norm = true;
-  m.for_each_kind([&, rope = m.rope, experts = m.experts](config::LayerConfig& l) {
+  m.for_each_kind([&, base = config::LayerConfig(m), rope = m.rope,
+                   experts = m.experts](config::LayerConfig& l) {
     l.attention.window = 0;
-    if (a.some_experts) l.experts = experts;
+    if (a.some_experts && l.experts.count == 0) l.experts = experts;
     if (!a.first_norm) l.attention_norm = true;
+    if (a.delta && l.attention.type == "gated_delta") as_attention(l, base);
     if (a.local_rope) l.rope = rope;
   });
   return m.uniform();
@@ -77,7 +72,7 @@ constexpr FeatureUse kUses[] = {
     {Feature::gemma, [](M m) { return m.query_scalar() != m.d_head; },
      "attention: {query_scalar: auto}"},
     {Feature::gemma, [](M m) { return m.softcap > 0; }, "softcap: 0"},
-    {Feature::gemma, [](M m) { return m.norm_plus_one; }, "norm_plus_one: false"},
+    {Feature::norm_plus_one, [](M m) { return m.norm_plus_one; }, "norm_plus_one: false"},
     {Feature::gemma, [](M m) { return m.scale_embeddings == config::ScaleEmbeddings::rounded; },
      "scale_embeddings: true"},
     {Feature::load_bias,
@@ -85,6 +80,8 @@ constexpr FeatureUse kUses[] = {
      "experts: {balance: {type: loss}}"},
     {Feature::load_bias, [](M m) { return m.experts.groups > 1 && m.layers_with_experts() > 0; },
      "experts: {groups: 1}"},
+    {Feature::output_gate, [](M m) { return m.attention.output_gate; },
+     "attention: {output_gate: false}"},
     {Feature::sinks, [](M m) { return m.attention.sinks; }, "attention: {sinks: false}"},
     {Feature::clamped_gates, [](M m) { return m.activation == config::Activation::clamped_swiglu; },
      "activation: swiglu"},
@@ -170,6 +167,7 @@ const Architecture& architecture_for(const config::ModelConfig& model, std::stri
     if (model.position == config::Position::rope && model.rope.scaling.on() &&
         model.rope.scaling.type == config::RopeScalingType::ntk)
       missing.push_back("rope: {scaling: {type: yarn}}");
+    if (a.first_norm && !model.attention_norm) missing.push_back("attention_norm: true");
     if (!alike_but_windows(a, model)) missing.push_back("layers that are all alike (layer_kinds)");
     if (const char* windows = unmet_windows(a, model)) missing.push_back(windows);
     if (model.layers_with_experts() > 0 && !a.has_experts) missing.push_back("experts: {count: 0}");

@@ -34,7 +34,8 @@ struct Needs {
 
 // What few architectures have, and all others need a model not to have.
 enum class Feature : std::uint8_t {
-  gemma,  // soft caps, another scale of scores, norms by 1 + weight, rounded scales of embeddings
+  gemma,  // soft caps, another scale of scores, rounded scales of embeddings
+  norm_plus_one,
   load_bias,  // of experts, and groups of them
   sinks,
   clamped_gates,
@@ -43,6 +44,7 @@ enum class Feature : std::uint8_t {
   partial_rotary,
   longrope,
   sinusoid_offset,
+  output_gate,
   tensor2tensor
 };
 
@@ -77,10 +79,11 @@ struct Architecture {
   Windows windows = Windows::none;
   bool has_experts = false, some_experts = false;  // in all layers; in any
   std::vector<Feature> has = {};
-  bool local_rope = false;        // layers with windows have a rope of their own
-  bool first_norm = true;         // false: attention of the first layer has no norm before it
-  bool mxfp4 = false;             // files may have weights of this type
-  const char* mixer = "softmax";  // attention.type
+  bool local_rope = false;             // layers with windows have a rope of their own
+  bool first_norm = true;              // false: attention of the first layer has no norm before it
+  bool mxfp4 = false;                  // files may have weights of this type
+  bool delta = false;                  // some layers have the gated delta rule instead of attention
+  const char* mixer = "softmax";       // attention.type
   const LabelHeads* labels = nullptr;  // its classes that have a head for labels; null: none
 
   // The name in this class, as transformers maps it: older names, and names of the base model.

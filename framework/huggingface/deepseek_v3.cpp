@@ -6,6 +6,10 @@ namespace {
 config::ModelConfig read(const io::JsonNode& c) {
   must_be(c, "rope_interleave", true);
   config::ModelConfig m = llama_like::read(c, {129280, 0, 18432, 4096});
+  const io::JsonNode rope = llama_like::rope_of(c);
+  if (const char* key = "mscale_all_dim"; m.rope.scaling.on() && real(rope, key, 0) != 0 &&
+                                          m.rope.scaling.type != config::RopeScalingType::yarn)
+    rope.at(key).fail("is supported with rope_type 'yarn' only; expected 0");
   m.attention.type = "latent";
   m.n_kv_heads = m.n_heads;
   const char* q_rank = "q_lora_rank";  // null: none

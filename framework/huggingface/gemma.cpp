@@ -117,7 +117,7 @@ Architecture gemma2() {
       write2, needs2);
   a.read_heads = read_heads;
   a.windows = Windows::some;
-  a.has = {Feature::gemma};
+  a.has = {Feature::gemma, Feature::norm_plus_one};
   return a;
 }
 
@@ -127,7 +127,7 @@ Architecture gemma3_text() {
       read3, write3, needs3);
   a.read_heads = read_heads;
   a.windows = Windows::some;
-  a.has = {Feature::gemma};
+  a.has = {Feature::gemma, Feature::norm_plus_one};
   a.local_rope = true;
   return a;
 }

@@ -27,7 +27,7 @@ config::ModelConfig read(const io::JsonNode& c) {
                                                .heads = 64,
                                                .theta = 150000});
   if (!has_member(c, "rms_norm_eps")) m.norm_eps = 1e-5;
-  if (!has_member(c, "rope_parameters") && !has_member(c, "rope_scaling"))
+  if (!c.find("rope_parameters") && !c.find("rope_scaling"))
     m.rope.scaling = {.factor = 32,
                       .original_max_seq_len = 4096,
                       .type = config::RopeScalingType::yarn,
@@ -79,19 +79,20 @@ void stacked(Table& t, const std::string& name, const std::string& experts,
         all.push_back(experts + std::to_string(i) + "." + part + suffix);
     return all;
   };
-  const std::int64_t alternate = parts.size() > 1 ? 1 : 0;
+  std::vector<std::int64_t> alternate;
+  if (parts.size() > 1) alternate.assign(parts.size(), 1);
   t.add({.name = name,
          .shape = {e.count, cols, rows},
          .parts = of_all(".weight"),
          .transposed = true,
          .groups = e.count,
-         .block = alternate,
+         .turns = alternate,
          .mxfp4 = true});
   t.add({.name = name + "_bias",
          .shape = {e.count, rows},
          .parts = of_all(".bias"),
          .groups = e.count,
-         .block = alternate});
+         .turns = alternate});
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {

@@ -90,7 +90,7 @@ void label_tensors(Table& t, const config::ModelConfig& m, const LabelHeads& nam
     t.last_may_lack();
   };
   for (const config::HeadConfig* h : m.labelled_heads()) {
-    if (h->summarizes() && h->pooler != config::Pooler::none)
+    if (h->summarizes() && h->pooler == names.pooler)  // else its layer is another one
       linear(names.dense, "pooler", m.d_model);
     linear(h->type == "tag" ? names.tokens : names.sequences, h->name,
            std::max<std::int64_t>(h->classes, 1));

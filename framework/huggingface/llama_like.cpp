@@ -66,11 +66,14 @@ config::RopeConfig rope_in(const io::JsonNode& given, const io::JsonNode& beside
     rope.scaling = {.factor = given.at("factor").number(), .type = linear};
     return rope;
   }
+  // Phi-3's stands beside the object alone.
   const std::int64_t original =
-      whole(beside.find(kOriginal) ? beside : given, kOriginal, defaults.max_seq_len);
+      defaults.longrope > 0
+          ? whole(beside, kOriginal, defaults.longrope)
+          : whole(beside.find(kOriginal) ? beside : given, kOriginal, defaults.max_seq_len);
   const bool fits_longrope = type == "longrope" || type == "su" || type == "yarn";
-  if (defaults.longrope && fits_longrope)  // of Phi-3, which had other names for it
-    rope.scaling = {.factor = length_factor(given, original, defaults.max_seq_len),
+  if (defaults.longrope > 0 && fits_longrope)  // of Phi-3, which had other names for it
+    rope.scaling = {.factor = std::max(1.0, length_factor(given, original, defaults.max_seq_len)),
                     .original_max_seq_len = original,
                     .type = longrope,
                     .attention_factor = real(given, "attention_factor", 0)};
@@ -82,7 +85,7 @@ config::RopeConfig rope_in(const io::JsonNode& given, const io::JsonNode& beside
   else
     given.fail("the RoPE scaling '" + type +
                "' is not supported; expected default, linear, llama3 or " +
-               (defaults.longrope ? "longrope" : "yarn"));
+               (defaults.longrope > 0 ? "longrope" : "yarn"));
   return rope;
 }
 

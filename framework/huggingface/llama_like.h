@@ -12,7 +12,9 @@ struct Defaults {
   // The member that names the activation, and its value.
   const char *activation_key = "hidden_act", *activation = "silu";
   double theta = 10000;
-  bool partial_rotary = false, longrope = false;  // may be asked for
+  bool partial_rotary = false;  // may be asked for
+  // RoPE scaling is of type longrope, with this original length; 0: another type.
+  std::int64_t longrope = 0;
 };
 // Reads everything except biases.
 config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults);

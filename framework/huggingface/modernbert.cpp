@@ -74,6 +74,7 @@ void write(Json& j, const config::ModelConfig& m) {
           {"mlp_dropout", m.dropout.ffn}});
   write_windows(j, m, kSliding);
   write_two_ropes(j, m, kThetas);
+  set(j, {{"rope_scaling", nullptr}});  // here of both kinds of layers; rope_parameters says all
 }
 
 Needs needs(const config::ModelConfig& m) {

@@ -26,7 +26,7 @@ config::ModelConfig read(const io::JsonNode& c) {
                                                .max_seq_len = 4096,
                                                .d_model = 3072,
                                                .partial_rotary = true,
-                                               .longrope = true});
+                                               .longrope = 4096});
   if (!has_member(c, "rms_norm_eps")) m.norm_eps = 1e-5;
   m.padding_idx = padding(c, m.vocab_size, 32000);
   m.dropout.residual = real(c, "resid_pdrop", 0);

@@ -59,6 +59,7 @@ std::vector<bool> sparse_layers(const io::JsonNode& c, const char* sparse, std::
 config::ModelConfig read_switch(const io::JsonNode& c) {
   must_say(c, "router_dtype", "float32");
   config::ModelConfig m = read_both(c);
+  m.scale_logits = c.flag("tie_word_embeddings", true);
   m.activation = activation_of(c, "dense_act_fn", c.text("dense_act_fn", "relu"), false);
   m.router_loss.balance = config::Balance::none;
   config::ExpertsConfig& e = m.experts;
@@ -161,6 +162,7 @@ Needs needs(const config::ModelConfig& m) {
                     m.tie_embeddings == config::TieEmbeddings::inputs,
                 "tie_embeddings: all or inputs"},
                {!m.has_head_bias(), "head_bias: false"},
+               {m.activation != config::Activation::geglu_exact, "activation: geglu"},
                {m.scale_embeddings == config::ScaleEmbeddings::no, "scale_embeddings: false"},
                {!m.embedding_norm, "embedding_norm: false"},
                {m.padding_idx < 0, "padding_idx: -1"}} +
@@ -178,6 +180,8 @@ Needs needs_switch(const config::ModelConfig& m) {
                {e.shared == 0, "experts: {shared: 0}"},
                {e.d_ff == m.d_ff, "experts: {d_ff: d_ff}"},
                {e.capacity > 0, "experts: {capacity: 64}"},
+               {m.scale_logits == (m.tie_embeddings == config::TieEmbeddings::all),
+                "scale_logits: true, with tie_embeddings: all alone"},
                {sparse_number(m, 0) && sparse_number(m, 1), "experts in every so manieth layer"}};
 }
 

@@ -19,8 +19,9 @@ struct ExchangedTensor {
   // Equal pieces along the first dimension, each of which has the next of the parts, and may be
   // transposed.
   std::int64_t groups = 1;
-  // Parts take turns with so many rows each, instead of following each other; 0: not.
-  std::int64_t block = 0;
+  // Parts of a group take turns with so many rows each, instead of following each other; empty:
+  // not.
+  std::vector<std::int64_t> turns = {};
   // Files may have it as name_blocks and name_scales, not transposed: rows of blocks of 32 4-bit
   // floats with a power of two for each.
   bool mxfp4 = false;
@@ -56,9 +57,11 @@ struct ExchangedTensor {
   // Row r of part i in that stack.
   std::int64_t stack_row(std::size_t i, std::int64_t r, std::int64_t cols) const {
     const std::size_t each = parts.size() / static_cast<std::size_t>(groups), k = i % each;
-    if (block == 0) return elements(i - k, i) / cols + r;
-    return (r / block * std::ssize(parts) / groups + static_cast<std::int64_t>(k)) * block +
-           r % block;
+    if (turns.empty()) return elements(i - k, i) / cols + r;
+    const auto sum = [this](std::size_t n) {
+      return std::accumulate(turns.data(), turns.data() + n, std::int64_t{0});
+    };
+    return r / turns[k] * sum(each) + sum(k) + r % turns[k];
   }
   // First element of the group of part i.
   std::int64_t group_start(std::size_t i) const {

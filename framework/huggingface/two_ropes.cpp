@@ -63,10 +63,16 @@ void write_two_ropes(Json& j, const config::ModelConfig& m, const Thetas& thetas
 Needs two_ropes(const config::ModelConfig& m) {
   const auto stacks = m.stacks();
   const auto local = rope_of(m, true);
+  using enum config::RopeScalingType;
   bool ropes = !local || !local->scaling.on();
   for (const config::LayerConfig& l : stacks[0])
-    ropes &= l.rope == rope_of(m, l.attention.window > 0);
-  return {{ropes, "one rope of layers with a window, without scaling, and one of the others"}};
+    ropes &=
+        l.rope == rope_of(m, l.attention.window > 0) && l.rope.fraction == 1 &&
+        !(l.rope.scaling.on() && (l.rope.scaling.type == ntk || l.rope.scaling.type == longrope));
+  return {
+      {ropes,
+       "one rope of layers with a window, without scaling, and one of the others, of whole heads, "
+       "with scaling: {type: yarn}"}};
 }
 
 }  // namespace tfm::huggingface

@@ -342,7 +342,8 @@ void HuggingFaceModel::read(const std::string& part, const PartRange& range, flo
                         size;
     };
     // Reads along the rows of the file.
-    if (tensor.transposed && tensor.block <= 1)
+    const bool even = tensor.turns.empty() || std::ranges::max(tensor.turns) == 1;
+    if (tensor.transposed && even)
       for (std::int64_t c = 0; c < cols; ++c)
         decode_as<T>(at(0, c), rows > 1 ? at(1, c) - at(0, c) : size, rows, out + c, cols);
     else

@@ -37,7 +37,7 @@ std::vector<double> ranks_of(std::span<const double> x) {
   std::ranges::sort(order, {}, [&](std::size_t i) { return x[i]; });
   std::vector<double> ranks(x.size());
   for (std::size_t first = 0, end; first < order.size(); first = end) {
-    for (end = first; end < order.size() && x[order[end]] == x[order[first]];) ++end;
+    for (end = first + 1; end < order.size() && x[order[end]] == x[order[first]];) ++end;
     for (std::size_t i = first; i < end; ++i)
       ranks[order[i]] = (static_cast<double>(first + end) + 1) / 2;
   }

@@ -87,6 +87,7 @@ std::vector<Prediction> predictions(LoadedModel& model, const config::Config& co
 
 std::vector<std::pair<std::string, double>> scores_of(const config::HeadConfig& head,
                                                       const std::vector<Prediction>& all) {
+  if (all.empty()) return {};
   if (head.type == "regress") {
     std::vector<double> truth, predicted;
     for (const Prediction& p : all) {

@@ -1,6 +1,7 @@
 #include "nn/attention.h"
 
 #include "nn/positions.h"
+#include "ops/gated_delta.h"
 
 namespace tfm::nn {
 ops::AttentionOptions options_on_rank(const Context& c, const AttentionOptions& o,
@@ -61,6 +62,14 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
           c, {{name + ".query_norm", options_.heads}, {name + ".key_norm", options_.kv_heads}},
           options_)),
       sinks_(add_sinks(c, name, options_)),
+      gate_(options_.output_gate
+                ? std::optional<Linear>(
+                      std::in_place, c,
+                      std::vector<PartSpec>{
+                          {name + ".output_gate", options_.heads * options_.head_size}},
+                      options_.width,
+                      Linear::Options{Placement::shard_rows, options_.qkv_bias, c.init_std})
+                : std::nullopt),
       output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
               {Placement::shard_columns, options_.bias, options_.output_std}) {}
 
@@ -80,7 +89,7 @@ graph::Value SelfAttention::queries_keys_values(graph::Recorder& r, graph::Value
                                                 const Rows& rows, std::int64_t length) const {
   const std::int64_t heads = div_exact(options_.heads, context_.shards),
                      kv_heads = div_exact(options_.kv_heads, context_.shards);
-  graph::Value qkv = qkv_(r, enter_tp_region(r, context_, x));
+  graph::Value qkv = qkv_(r, x);
   if (norm_) qkv = (*norm_)(r, qkv);
   const Rotary& rotary = options_.rotary;
   if (rotary.frequency.empty()) return qkv;
@@ -89,9 +98,15 @@ graph::Value SelfAttention::queries_keys_values(graph::Recorder& r, graph::Value
       {heads + kv_heads, options_.head_size, rotary.frequencies(length), rotary.factor, rows});
 }
 
+graph::Value SelfAttention::gated_output(graph::Recorder& r, graph::Value x, graph::Value y) const {
+  if (gate_) y = ops::gate(r, y, (*gate_)(r, x), kernels::Gate::sigmoid);
+  return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
+}
+
 graph::Value SelfAttention::record(graph::Recorder& r, graph::Value x,
                                    const LayerContext& c) const {
   const graph::Recorder::Named scope(r, name_);
+  x = enter_tp_region(r, context_, x);
   const graph::Value y =
       ops::attention(r,
                      {.q = queries_keys_values(r, x, c.rows, c.rows.sequence_length),
@@ -100,7 +115,7 @@ graph::Value SelfAttention::record(graph::Recorder& r, graph::Value x,
                       .relative_bias = options_.relative ? c.relative_bias : graph::Value{},
                       .sinks = record_sinks(context_, r, sinks_)},
                      op_options(c));
-  return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
+  return gated_output(r, x, y);
 }
 
 std::vector<StateSpec> SelfAttention::states() const {
@@ -110,13 +125,14 @@ std::vector<StateSpec> SelfAttention::states() const {
 graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, const LayerContext& c,
                                           std::span<const graph::Value> states) const {
   const graph::Recorder::Named scope(r, name_);
+  x = enter_tp_region(r, context_, x);
   const graph::Value cache = states.front();
   ops::AttentionOptions a = op_options(c);
   a.keys = div_exact(r.info(cache).shape[0], c.rows.sequences);
   const graph::Value y = ops::cached_attention(r, queries_keys_values(r, x, c.rows, a.keys), cache,
                                                options_.relative ? c.relative_bias : graph::Value{},
                                                record_sinks(context_, r, sinks_), std::move(a));
-  return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
+  return gated_output(r, x, y);
 }
 
 CrossAttention::CrossAttention(Context& c, const std::string& name, Options options)

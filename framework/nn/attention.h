@@ -25,6 +25,7 @@ class SelfAttention final : public Mixer {
     Visibility visible = Visibility::causal();
     Rotary rotary;
     bool alibi = false, relative = false;  // relative: adds LayerContext::relative_bias
+    bool output_gate = false;  // sigmoids of a projection of x multiply the outputs of heads
   };
   SelfAttention(Context& c, const std::string& name, Options options);
   graph::Value record(graph::Recorder& r, graph::Value x, const LayerContext& c) const override;
@@ -35,9 +36,12 @@ class SelfAttention final : public Mixer {
 
  private:
   ops::AttentionOptions op_options(const LayerContext& c) const;
-  // (tokens, (H + 2 KV) D) with norms and rotary positions, of sequences of at most `length`.
+  // (tokens, (H + 2 KV) D) with norms and rotary positions, of sequences of at most `length`; x is
+  // inside the tensor-parallel region.
   graph::Value queries_keys_values(graph::Recorder& r, graph::Value x, const Rows& rows,
                                    std::int64_t length) const;
+  // What leaves the layer: of x inside the region, and y of the heads.
+  graph::Value gated_output(graph::Recorder& r, graph::Value x, graph::Value y) const;
 
   Context context_;
   std::string name_;
@@ -45,6 +49,7 @@ class SelfAttention final : public Mixer {
   Linear qkv_;
   std::optional<HeadNorm> norm_;
   int sinks_;
+  std::optional<Linear> gate_;
   Linear output_;
 };
 

@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "kernels/scratch.h"
 #include "ops/experts.h"
 
 namespace tfm::ops {
@@ -26,6 +27,11 @@ struct RouterLogits final : graph::Op {
   std::int64_t workspace_bytes(graph::Phase phase) const override {
     const std::int64_t of_rows = phase == graph::Phase::backward ? rows : biased;
     return of_rows * experts * std::int64_t{sizeof(double)};
+  }
+  std::int64_t scratch_bytes(graph::Phase phase, DType dtype) const override {
+    return biased && phase == graph::Phase::backward
+               ? kernels::column_sum_scratch(rows, experts, size_of(accum_type(dtype)))
+               : 0;
   }
   void forward(graph::Exec& e) const override {
     with_float(e.in(x).dtype, [&]<class T>() {

@@ -201,9 +201,11 @@ TYPED_TEST(DevicePointwise, SinksOfAttentionAsTheCpus) {
       Values sums = random_values(batch * heads * queries, 3);
       sums[4] = -INFINITY;
       typename D::template Array<T> sinks("sinks", rounded<T>(random_values(heads, 1))),
-          out("out", rounded<T>(random_values(n, 2))),
-          dout("dout", rounded<T>(random_values(n, 4)));
-      typename D::template Array<Accum<T>> lse("lse", sums), dsinks("dsinks", Values(heads, 0.5));
+          dout("dout", rounded<T>(random_values(n, 4))), out("out", n);
+      typename D::template Array<Accum<T>> lse("lse", batch * heads * queries),
+          dsinks("dsinks", heads);
+      out.assign(rounded<T>(random_values(n, 2)));
+      lse.assign(sums), dsinks.assign(Values(heads, 0.5));
       const kernels::AttentionSinksArgs<T> a{batch, heads, queries, size, sinks, out, stride, lse};
       kernels::attention_sinks(D::stream(), a);
       kernels::attention_sinks_backward(

@@ -23,6 +23,7 @@ FIXTURES = sorted((ROOT / "tests/fixtures/huggingface").iterdir())
 DIVIDES = {"gpt2": ("n_head", "n_inner"), "llama": ("num_key_value_heads", "intermediate_size"), "bert": ("num_attention_heads", "intermediate_size"),
            "t5": ("num_heads", "d_ff"), "bart": ("encoder_attention_heads", "encoder_ffn_dim"), "marian": ("encoder_attention_heads", "encoder_ffn_dim"),
            "m2m_100": ("encoder_attention_heads", "encoder_ffn_dim"), "modernbert": ("num_attention_heads", "intermediate_size"),
+           "qwen3_next": ("num_key_value_heads", "linear_num_key_heads", "moe_intermediate_size", "shared_expert_intermediate_size"),
            "switch_transformers": ("num_heads", "d_ff"),
            **dict.fromkeys(("gemma2", "gemma3_text", "gpt_oss", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")),
            "deepseek_v3": ("num_attention_heads", "intermediate_size", "moe_intermediate_size"),
@@ -70,10 +71,11 @@ def norm(values):
 
 
 def compared_rows(config, batch):
-    """Of logits: all but RoBERTa's of padding, to which transformers gives a position of its own, and Gemma's of padding, where queries that see no
-    key get the mean of all values."""
+    """Of logits: all but those of padding of RoBERTa, to which transformers gives a position of its own, of Gemma, where queries that see no key get
+    the mean of all values, and of Qwen3-Next, which reads its states."""
     ids, mask = (array.array("q", batch[k][2]) for k in ("input_ids", "attention_mask" if "attention_mask" in batch else "input_ids"))
-    hidden = {"roberta": lambda r: ids[r] == config["pad_token_id"], "gemma2": lambda r: mask[r] == 0}.get(config["model_type"], lambda r: False)
+    padded = lambda r: mask[r] == 0
+    hidden = {"roberta": lambda r: ids[r] == config["pad_token_id"], "gemma2": padded, "qwen3_next": padded}.get(config["model_type"], lambda r: False)
     return [r for r in range(len(ids)) if not hidden(r)]
 
 
@@ -708,6 +710,8 @@ def check_messages():
                        ("modernbert_0", [{"norm_bias": True}, {"attention_dropout": 0.1}, {"classifier_activation": "relu"}, {"local_attention": 0},
                                          {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, {"is_causal": True}]),
                        ("m2m_100_0", [{"decoder_ffn_dim": 3}, {"pad_token_id": None}]),
+                       ("qwen3_next_0", [{"attention_bias": True}, {"hidden_act": "relu"}, {"mlp_only_layers": [0]}, {"layer_types": ["linear_attention"]},
+                                         {"layer_types": ["linear_attention", "sliding_attention"]}]),
                        ("phi3_2", [{"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, {"sliding_window": 0}]),
                        ("switch_transformers_0", [{"router_dtype": "bfloat16"}, {"expert_capacity": 0}, {"is_encoder_decoder": False}]),
                        ("gpt2_0", [{"is_causal": False}, {"num_attention_heads": 1}, {"num_hidden_layers": 7}]),

@@ -590,7 +590,8 @@ const std::vector<OpCase>& op_cases() {
          const graph::Value numbers = r.input("numbers", {8}, DType::i32);
          ops::squared_error(r, in[0], numbers, {.makes_gradient = false});
          return ops::squared_error(r, in[1], numbers, {});
-       }},
+       },
+       2},
       cross_entropy_case("capped", false, 0, 0, "ids", 0.9),
       cross_entropy_case("capped_everything", true, 0.1, 3, "few", 0.9),
       {"softcap",
