@@ -7,6 +7,7 @@
 
 #include "models/parts.h"
 #include "models/stages.h"
+#include "ops/losses.h"
 
 namespace tfm::models {
 

@@ -1,5 +1,6 @@
 // A number for a sequence: a linear function of its summary, trained by the squared error.
 #include "models/summary.h"
+#include "ops/losses.h"
 
 namespace tfm::models {
 namespace {

@@ -13,9 +13,8 @@ void describe_metrics(EvalConfig& e, FieldVisitor& v) {
   const Field f = choice(
       "metrics", std::vector<std::string_view>(metrics.begin(), metrics.end()),
       "loss (without label smoothing) and, unless the first head is of type regress, perplexity "
-      "are "
-      "always computed; accuracy: fraction of "
-      "the labels that have the highest logit; bleu, chrf: scores of translations, for pairs");
+      "are always computed; accuracy: fraction of the labels that have the highest logit; bleu, "
+      "chrf: scores of translations, for pairs");
   v.special(f, {.type = "a list of `loss`, `perplexity`, `accuracy`, `bleu`, `chrf`",
                 .read =
                     [&e, f](FieldReader& reader, const YamlNode& node) {

@@ -147,7 +147,7 @@ void check_latent(const LayerConfig& l, const std::string& path, const Report& r
            "");
 }
 
-// Of linear attention and the gated delta rule: states in place of scores.
+// Rules of the mixers that have states in place of scores.
 void check_states(const LayerConfig& l, const std::string& path, const Report& report) {
   const std::string& type = l.attention.type;
   if (type != "linear" && type != "gated_delta") return;

@@ -39,7 +39,7 @@ std::vector<std::int32_t> tagged(const LabelledRow& row, const config::HeadConfi
 
 std::vector<std::int32_t> encode_words(std::string_view text, const tokenizer::Tokenizer& tokenizer,
                                        std::vector<std::optional<std::size_t>>& first) {
-  // Of a tokenizer that treats each word alone, no token's place in the text is asked for.
+  // Where the tokenizer treats each word alone, no token's place in the text is asked for.
   const std::vector<std::string_view> words = words_of(text);
   std::vector<std::int32_t> whole = tokenizer.encode(text), apart;
   for (const std::string_view word : words) {

@@ -12,7 +12,8 @@ namespace tfm::data {
 
 struct LabelledRow {
   std::string_view text, pair;  // `pair`: empty unless a column is named for it
-  // Of each column asked for; empty: missing. Labels of words, and words, have spaces between them.
+  // One of each column asked for, empty where it is missing. Words, and labels of words, have
+  // spaces between them.
   std::vector<std::string_view> labels;
   std::string where;  // file and line
 };

@@ -26,7 +26,7 @@ const std::vector<Architecture>& architectures() {
   return all;
 }
 
-// With the attention of `base` in place of another mixer.
+// Gives `l` the attention of `base` in place of another mixer.
 void as_attention(config::LayerConfig& l, const config::LayerConfig& base) {
   l.attention = base.attention;
   l.n_heads = base.n_heads, l.n_kv_heads = base.n_kv_heads, l.d_head = base.d_head;

@@ -123,6 +123,12 @@ void tensors(Table& t, const config::ModelConfig& m, bool unshared) {
   if (m.has_head_bias()) t.tensor("final_logits_bias", {1, m.vocab_size}, "head.bias");
 }
 
+bool is_version(const std::string& tensor) {
+  return tensor == "model.encoder.version" || tensor == "model.decoder.version";
+}
+
+namespace {
+
 std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
   const std::string encoder = "model.encoder.embed_tokens.weight",
                     decoder = "model.decoder.embed_tokens.weight", shared = "model.shared.weight";
@@ -138,8 +144,23 @@ std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
   }
 }
 
-bool is_version(const std::string& tensor) {
-  return tensor == "model.encoder.version" || tensor == "model.decoder.version";
+}  // namespace
+
+Architecture architecture(const char* name, decltype(Architecture::class_name) class_name,
+                          decltype(Architecture::read) read, decltype(Architecture::needs) needs) {
+  return {.name = name,
+          .family = config::Family::encoder_decoder,
+          .class_name = class_name,
+          .read = read,
+          .read_heads = [](config::ModelConfig& m, const io::JsonNode& c,
+                           const Has& has) { read_heads(m, c, has, true); },
+          .write = write,
+          .needs = needs,
+          .tensors = [](Table& t, const config::ModelConfig& m) { tensors(t, m, true); },
+          .base = "model.",
+          .heads = {"lm_head.", "final_logits_bias"},
+          .tied = tied,
+          .is_buffer = is_version};
 }
 
 }  // namespace tfm::huggingface::bart_like

@@ -1,5 +1,5 @@
 #pragma once
-// What BART and MarianMT share.
+// What BART, M2M-100 and MarianMT share.
 #include "huggingface/architecture.h"
 
 namespace tfm::huggingface::bart_like {
@@ -14,9 +14,9 @@ void write(Json& j, const config::ModelConfig& m);
 Needs needs(const config::ModelConfig& m, bool before = false);
 // `unshared`: whether the file may have a table of both stacks in addition to one of each.
 void tensors(Table& t, const config::ModelConfig& m, bool unshared);
-std::vector<std::vector<std::string>> tied(const config::ModelConfig& m);
 bool is_version(const std::string& tensor);  // a number that fairseq's models have
-constexpr const char* kBase = "model.";
-inline std::vector<const char*> heads() { return {"lm_head.", "final_logits_bias"}; }
+// Both stacks share one table where it is tied.
+Architecture architecture(const char* name, decltype(Architecture::class_name) class_name,
+                          decltype(Architecture::read) read, decltype(Architecture::needs) needs);
 
 }  // namespace tfm::huggingface::bart_like

@@ -80,11 +80,6 @@ void tensors(Table& t, const config::ModelConfig& m) {
   const std::int64_t C = m.d_model, H = m.n_heads;
   const config::AttentionConfig& a = m.attention;
   const std::int64_t plain = m.d_head - a.rope_size;
-  const auto network = [&](const std::string& name, const std::string& part, std::int64_t F) {
-    t.linear(name + "gate_proj", part + "gate", F, C, false);
-    t.linear(name + "up_proj", part + "up", F, C, false);
-    t.linear(name + "down_proj", part + "down", C, F, false);
-  };
   const auto layers = m.stacks()[0];
   t.tensor("model.embed_tokens.weight", {m.vocab_size, C}, "embedding.weight");
   for (std::int64_t l = 0; l < m.n_layers; ++l) {
@@ -112,13 +107,13 @@ void tensors(Table& t, const config::ModelConfig& m) {
     t.tensor(h + "post_attention_layernorm.weight", {C}, p + "ffn_norm.weight");
     const config::ExpertsConfig& e = layers[static_cast<std::size_t>(l)].experts;
     if (e.count == 0) {
-      network(h + "mlp.", p + "ffn.", m.d_ff);
+      t.gated_network(h + "mlp.", p + "ffn.", m.d_ff);
       continue;
     }
     t.tensor(h + "mlp.gate.weight", {e.count, C}, p + "ffn.router.weight");
     t.tensor(h + "mlp.gate.e_score_correction_bias", {e.count}, p + "ffn.router.load_bias");
     t.experts(h + "mlp.experts.", {"gate_proj", "up_proj", "down_proj"}, p + "ffn.experts.", e);
-    network(h + "mlp.shared_experts.", p + "ffn.shared.", e.shared_d_ff);
+    t.gated_network(h + "mlp.shared_experts.", p + "ffn.shared.", e.shared_d_ff);
   }
   t.tensor("model.norm.weight", {C}, "final_norm.weight");
   if (!m.tied_head()) t.tensor("lm_head.weight", {m.vocab_size, C}, "head.weight");

@@ -181,11 +181,6 @@ void tensors(Table& t, const config::ModelConfig& m, const ExpertNames& names) {
   const std::int64_t C = m.d_model;
   const bool inner = m.norm_position == config::NormPosition::inner,
              both = m.norm_position == config::NormPosition::both;
-  const auto network = [&](const std::string& name, const std::string& part, std::int64_t F) {
-    t.linear(name + "gate_proj", part + "gate", F, C, m.has_ffn_bias());
-    t.linear(name + "up_proj", part + "up", F, C, m.has_ffn_bias());
-    t.linear(name + "down_proj", part + "down", C, F, m.has_ffn_bias());
-  };
   const auto layers = m.stacks()[0];
   t.tensor("model.embed_tokens.weight", {m.vocab_size, C}, "embedding.weight");
   for (std::int64_t l = 0; l < m.n_layers; ++l) {
@@ -207,13 +202,13 @@ void tensors(Table& t, const config::ModelConfig& m, const ExpertNames& names) {
     if (both) t.norm(h + "post_feedforward_layernorm", p + "ffn_output_norm");
     const config::ExpertsConfig& e = layers[static_cast<std::size_t>(l)].experts;
     if (e.count == 0) {
-      network(h + "mlp.", p + "ffn.", m.d_ff);
+      t.gated_network(h + "mlp.", p + "ffn.", m.d_ff);
       continue;
     }
     t.tensor(h + names.block + "gate.weight", {e.count, C}, p + "ffn.router.weight");
     t.experts(h + names.block + "experts.", names.networks, p + "ffn.experts.", e);
     if (e.shared_d_ff > 0)
-      network(h + names.block + "shared_expert.", p + "ffn.shared.", e.shared_d_ff);
+      t.gated_network(h + names.block + "shared_expert.", p + "ffn.shared.", e.shared_d_ff);
     if (e.shared_gate)
       t.tensor(h + names.block + "shared_expert_gate.weight", {1, C}, p + "ffn.shared_gate.weight");
   }

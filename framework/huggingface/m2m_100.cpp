@@ -20,10 +20,6 @@ config::ModelConfig read(const io::JsonNode& c) {
   return m;
 }
 
-void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
-  bart_like::read_heads(m, c, has, true);
-}
-
 Needs needs(const config::ModelConfig& m) {
   return bart_like::needs(m, true) +
          Needs{{m.position == config::Position::sinusoidal, "position: sinusoidal"},
@@ -34,8 +30,6 @@ Needs needs(const config::ModelConfig& m) {
                {m.tie_embeddings != config::TieEmbeddings::decoder, "tie_embeddings: all"}};
 }
 
-void tensors(Table& t, const config::ModelConfig& m) { bart_like::tensors(t, m, true); }
-
 bool is_buffer(const std::string& tensor) {
   return tensor == "model.encoder.embed_positions.weights" ||
          tensor == "model.decoder.embed_positions.weights" || bart_like::is_version(tensor);
@@ -44,21 +38,13 @@ bool is_buffer(const std::string& tensor) {
 }  // namespace
 
 Architecture m2m_100() {
-  return {
-      .name = "m2m_100",
-      .family = config::Family::encoder_decoder,
-      .class_name =
-          [](const config::ModelConfig&) { return std::string("M2M100ForConditionalGeneration"); },
-      .read = read,
-      .read_heads = read_heads,
-      .write = bart_like::write,
-      .needs = needs,
-      .tensors = tensors,
-      .base = bart_like::kBase,
-      .heads = bart_like::heads(),
-      .tied = bart_like::tied,
-      .is_buffer = is_buffer,
-      .has = {Feature::sinusoid_offset, Feature::tensor2tensor}};
+  Architecture a = bart_like::architecture(
+      "m2m_100",
+      [](const config::ModelConfig&) { return std::string("M2M100ForConditionalGeneration"); },
+      read, needs);
+  a.is_buffer = is_buffer;
+  a.has = {Feature::sinusoid_offset, Feature::tensor2tensor};
+  return a;
 }
 
 }  // namespace tfm::huggingface

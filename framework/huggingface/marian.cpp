@@ -47,20 +47,16 @@ bool is_buffer(const std::string& tensor) {
 }  // namespace
 
 Architecture marian() {
-  return {.name = "marian",
-          .family = config::Family::encoder_decoder,
-          .class_name = [](const config::ModelConfig&) { return std::string("MarianMTModel"); },
-          .read = read,
-          .read_heads = read_heads,
-          .write = write,
-          .needs = needs,
-          .tensors = tensors,
-          .base = bart_like::kBase,
-          .heads = bart_like::heads(),
-          .tied = bart_like::tied,
-          .is_buffer = is_buffer,
-          .is_sinusoid = is_sinusoid,
-          .constant = "final_logits_bias"};
+  Architecture a = bart_like::architecture(
+      "marian", [](const config::ModelConfig&) { return std::string("MarianMTModel"); }, read,
+      needs);
+  a.read_heads = read_heads;
+  a.write = write;
+  a.tensors = tensors;
+  a.is_buffer = is_buffer;
+  a.is_sinusoid = is_sinusoid;
+  a.constant = "final_logits_bias";
+  return a;
 }
 
 }  // namespace tfm::huggingface

@@ -38,7 +38,7 @@ config::ModelConfig read(const io::JsonNode& c) {
   return m;
 }
 
-// Of rope_scaling or rope_parameters.
+// Adds what Phi-3 has to `rope`, which is rope_scaling or rope_parameters.
 void write_more_of_rope(Json& rope, const Json& before, const config::ModelConfig& m) {
   const config::RopeScaling& s = m.rope.scaling;
   if (m.rope.fraction != 1 || contains(before, kPartial)) set(rope, {{kPartial, m.rope.fraction}});

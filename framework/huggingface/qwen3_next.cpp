@@ -169,11 +169,6 @@ void delta_tensors(Table& t, const config::LayerConfig& l, const std::string& h,
 void tensors(Table& t, const config::ModelConfig& m) {
   const std::int64_t C = m.d_model, D = m.d_head;
   const auto layers = m.stacks()[0];
-  const auto network = [&](const std::string& name, const std::string& part, std::int64_t F) {
-    t.linear(name + "gate_proj", part + "gate", F, C, false);
-    t.linear(name + "up_proj", part + "up", F, C, false);
-    t.linear(name + "down_proj", part + "down", C, F, false);
-  };
   t.tensor("model.embed_tokens.weight", {m.vocab_size, C}, "embedding.weight");
   for (std::int64_t i = 0; i < m.n_layers; ++i) {
     const config::LayerConfig& l = layers[static_cast<std::size_t>(i)];
@@ -197,12 +192,12 @@ void tensors(Table& t, const config::ModelConfig& m) {
     t.norm(h + "post_attention_layernorm", p + "ffn_norm");
     const config::ExpertsConfig& e = l.experts;
     if (e.count == 0) {
-      network(h + "mlp.", f, m.d_ff);
+      t.gated_network(h + "mlp.", f, m.d_ff);
       continue;
     }
     t.tensor(h + "mlp.gate.weight", {e.count, C}, f + "router.weight");
     t.experts(h + "mlp.experts.", {"gate_proj", "up_proj", "down_proj"}, f + "experts.", e);
-    network(h + "mlp.shared_expert.", f + "shared.", e.shared_d_ff);
+    t.gated_network(h + "mlp.shared_expert.", f + "shared.", e.shared_d_ff);
     t.tensor(h + "mlp.shared_expert_gate.weight", {1, C}, f + "shared_gate.weight");
   }
   t.norm("model.norm", "final_norm");

@@ -147,6 +147,12 @@ class Table {
     linear(name + words[2], part + ".value", kv, C, m_.has_qkv_bias());
     linear(name + words[3], part + ".output", C, q, m_.bias);
   }
+  // Gate, up and down of width F as separate layers.
+  void gated_network(const std::string& name, const std::string& part, std::int64_t F) {
+    linear(name + "gate_proj", part + "gate", F, m_.d_model, m_.has_ffn_bias());
+    linear(name + "up_proj", part + "up", F, m_.d_model, m_.has_ffn_bias());
+    linear(name + "down_proj", part + "down", m_.d_model, F, m_.has_ffn_bias());
+  }
   std::vector<ExchangedTensor> take() { return std::move(rows_); }
 
  private:

@@ -8,7 +8,7 @@
 #include "kernels/gemm.h"
 #include "kernels/packed_rows.h"
 #include "kernels/scratch.h"
-#include "ops/ops.h"
+#include "ops/losses.h"
 
 namespace tfm::ops {
 namespace {

@@ -1,7 +1,8 @@
 #pragma once
-// All ops of the framework. Activations are (N, width), where N is the number of this rank's tokens
-// of the micro-batch. Widths are named as in docs/architecture.md: C model, H heads, KV key/value
-// heads, D head size, F ffn, V vocabulary.
+// The ops of every model; those of losses, experts and other mixers than attention have headers of
+// their own. Activations are (N, width), where N is the number of this rank's tokens of the
+// micro-batch. Widths are named as in docs/architecture.md: C model, H heads, KV key/value heads, D
+// head size, F ffn, V vocabulary.
 #include "core/rows.h"
 #include "core/visibility.h"
 #include "graph/recorder.h"
@@ -151,36 +152,6 @@ graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionO
 graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value cache,
                               graph::Value relative_bias, graph::Value sinks,
                               AttentionOptions options);
-
-// Loss (1) f64, summed over the rows whose label (N) int32 is >= 0, from hidden states x and the
-// output embedding `weight`. Computed in chunks of rows, so that at most chunk_rows x V logits
-// exist. In training, the gradient overwrites the logits and is multiplied by x and weight at once.
-struct CrossEntropyOptions {
-  std::int64_t vocab_size = 0, vocab_begin = 0, vocab_end = 0;
-  int shards = 1;  // ranks of the tensor axis, among which the vocabulary is split
-  double smoothing = 0;
-  graph::Value class_weights = {};  // (V) f64, of the losses of each label; absent: all 1
-  double scale = 1;                 // multiplies the logits before the bias is added
-  double softcap = 0;               // of the logits: softcap * tanh(logit / softcap); 0: none
-  int objective = 0;                // index into StepNumbers::gradient_scale
-  double labelled = 1;              // expected fraction of rows with a label, for predictions
-  std::int64_t chunk_rows = 0;      // 0: chosen from the sizes
-  // Forward only, without smoothing: a second output (1) f64 counts the rows whose label has the
-  // highest logit (the lowest id among equal ones).
-  bool accuracy = false;
-};
-graph::Value linear_cross_entropy(graph::Recorder& r, graph::Value x, graph::Value weight,
-                                  graph::Value bias, graph::Value labels,
-                                  CrossEntropyOptions options);
-
-// Sum (1) f64 of the squares of x (N, 1) - numbers (N), the bits of floats, of which NaN is
-// ignored.
-struct SquaredErrorOptions {
-  int objective = 0;           // index into StepNumbers::gradient_scale
-  bool makes_gradient = true;  // else the gradient of x is 0: another rank has it
-};
-graph::Value squared_error(graph::Recorder& r, graph::Value x, graph::Value numbers,
-                           const SquaredErrorOptions& options);
 
 // Conjugate pairs over the tensor axis, as forward | backward: what one does in forward, its
 // partner does in backward.

@@ -1,6 +1,6 @@
 #include "kernels/squared_error.h"
 
-#include "ops/ops.h"
+#include "ops/losses.h"
 
 namespace tfm::ops {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "comm/flight_recorder.h"
 #include "job.h"
-#include "ops/ops.h"
+#include "ops/losses.h"
 #include "support/batch.h"
 #include "train/engine.h"
 

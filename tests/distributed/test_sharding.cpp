@@ -9,7 +9,7 @@
 #include "graph/planner.h"
 #include "job.h"
 #include "models/registry.h"
-#include "ops/ops.h"
+#include "ops/losses.h"
 #include "support/batch.h"
 #include "support/model_fixture.h"
 #include "verify/layout.h"

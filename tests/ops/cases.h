@@ -11,6 +11,7 @@
 #include "ops/gated_delta.h"
 #include "ops/latent.h"
 #include "ops/linear_attention.h"
+#include "ops/losses.h"
 #include "ops/ops.h"
 
 namespace tfm::test {

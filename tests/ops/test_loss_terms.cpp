@@ -5,7 +5,7 @@
 
 #include "core/step_numbers.h"
 #include "graph/planner.h"
-#include "ops/ops.h"
+#include "ops/losses.h"
 
 namespace tfm {
 namespace {
