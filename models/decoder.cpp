@@ -13,21 +13,21 @@ Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh) : Transfo
 
 graph::Value Decoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
   const Rows rows = rec.shape.rows();
-  const graph::Value ids = rec.input(Field::ids, relay.here());
+  const Embeddings::Inputs in = embeddings_->inputs(rec, relay.here());
   nn::LayerContext context{
       .rows = rows, .training = training, .right_padded = rec.shape.right_padded};
   if (training) context.router_terms = &rec.router_terms;
   if (rec.shape.mask != nn::Mask::none) context.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) context.q_segments = context.k_segments;
   graph::Value x;
-  if (relay.here()) x = (*embeddings_)(rec, *tokens_, ids, {}, rows, training);
+  if (relay.here()) x = (*embeddings_)(rec, *tokens_, in, rows, training);
   return (*stack_)(*rec.tape, relay, x, context);
 }
 
 nn::Recording Decoder::record_decode(const nn::BatchShape& shape, DType dtype) const {
   nn::Recording rec(shape, dtype);
   const Rows rows = shape.rows();
-  const graph::Value x = (*embeddings_)(rec, *tokens_, rec.input(Field::ids), {}, rows, false);
+  const graph::Value x = (*embeddings_)(rec, *tokens_, {rec.input(Field::ids)}, rows, false);
   rec.logits = token_logits(rec, stack_->decode(rec, x));
   return rec;
 }

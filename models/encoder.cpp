@@ -13,17 +13,14 @@ Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh) : Transfo
 
 graph::Value Encoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
   const Rows rows = rec.shape.rows();
-  const graph::Value ids = rec.input(Field::ids, relay.here());
-  const graph::Value types = config_.model.type_vocab_size > 0
-                                 ? rec.input(Field::token_types, relay.here())
-                                 : graph::Value{};
+  const Embeddings::Inputs in = embeddings_->inputs(rec, relay.here());
   nn::LayerContext context{
       .rows = rows, .training = training, .right_padded = rec.shape.right_padded};
   if (training) context.router_terms = &rec.router_terms;
   context.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) context.q_segments = context.k_segments;
   graph::Value x;
-  if (relay.here()) x = (*embeddings_)(rec, *tokens_, ids, types, rows, training);
+  if (relay.here()) x = (*embeddings_)(rec, *tokens_, in, rows, training);
   return (*stack_)(*rec.tape, relay, x, context);
 }
 

@@ -31,7 +31,7 @@ EncoderOutput EncoderDecoder::read_source(nn::Recording& rec, Relay& relay, bool
   const graph::Value ids = rec.input(Field::source_ids, relay.here()),
                      segments = rec.input(Field::source_mask);
   graph::Value x;
-  if (relay.here()) x = (*source_embeddings_)(rec, *source_, ids, {}, rows, training);
+  if (relay.here()) x = (*source_embeddings_)(rec, *source_, {ids}, rows, training);
   const bool right_padded = rec.shape.right_padded;
   EncoderOutput out{(*encoder_)(r, relay, x,
                                 {.rows = rows,
@@ -57,7 +57,7 @@ graph::Value EncoderDecoder::hidden(nn::Recording& rec, Relay& relay, bool train
   if (rec.shape.mask != nn::Mask::none)
     context.k_segments = rec.input(Field::mask, decoder_->here());
   graph::Value x;
-  if (relay.here()) x = (*target_embeddings_)(rec, target_tokens(), ids, {}, rows, training);
+  if (relay.here()) x = (*target_embeddings_)(rec, target_tokens(), {ids}, rows, training);
   return (*decoder_)(r, relay, x, context, &encoder_output);
 }
 
@@ -79,7 +79,7 @@ nn::Recording EncoderDecoder::record_decode(const nn::BatchShape& shape, DType d
                           .right_padded = shape.right_padded,
                           .rows = shape.source_rows()};
   const graph::Value x =
-      (*target_embeddings_)(rec, target_tokens(), rec.input(Field::ids), {}, rows, false);
+      (*target_embeddings_)(rec, target_tokens(), {rec.input(Field::ids)}, rows, false);
   rec.logits = token_logits(rec, decoder_->decode(rec, x, &source));
   return rec;
 }

@@ -55,38 +55,57 @@ double Embeddings::token_scale(DType dtype) const {
   });
 }
 
-graph::Value Embeddings::positions(nn::Recording& rec, graph::Value x,
-                                   const ops::ActivationRegion& place) const {
-  graph::Recorder& r = *rec.tape;
-  if (position_ >= 0)
-    return ops::add_position(r, x, context_.parameters.record(r, position_), place,
-                             config_.position_offset);
-  if (config_.position != config::Position::sinusoidal) return x;
-  const std::int64_t offset = config_.position_offset,
-                     rows = offset + std::max(place.rows.sequence_length, rec.shape.capacity);
-  const auto kind = config_.sinusoid == config::Sinusoid::interleaved
-                        ? nn::SinusoidKind::interleaved
-                    : config_.sinusoid == config::Sinusoid::halves ? nn::SinusoidKind::halves
-                                                                   : nn::SinusoidKind::last;
-  const graph::Value table =
-      r.constant(prefix_ + "sinusoidal", {rows, config_.d_model}, r.dtype(), [kind](Tensor t) {
-        with_float(t.dtype, [&]<class T>() {
-          nn::sinusoidal_table(t.shape[0], t.shape[1], kind, t.ptr<T>());
-        });
-      });
-  return ops::add_position(r, x, table, place, offset);
+bool Embeddings::has_table() const {
+  return position_ >= 0 || config_.position == config::Position::sinusoidal;
 }
 
-graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens, graph::Value ids,
-                                    graph::Value types, const Rows& rows, bool training) const {
+Embeddings::Inputs Embeddings::inputs(nn::Recording& rec, bool here) const {
+  Inputs in{rec.input(Field::ids, here)};
+  if (types_) in.types = rec.input(Field::token_types, here);
+  if (rec.shape.restarts && has_table()) in.positions = rec.input(Field::positions, here);
+  return in;
+}
+
+graph::Value Embeddings::add_positions(nn::Recording& rec, graph::Value x, graph::Value positions,
+                                       const ops::ActivationRegion& place) const {
+  if (!has_table()) return x;
+  graph::Recorder& r = *rec.tape;
+  const std::int64_t first = config_.position_offset;
+  graph::Value table;
+  if (position_ >= 0) {
+    table = context_.parameters.record(r, position_);
+  } else {
+    const auto kind = config_.sinusoid == config::Sinusoid::interleaved
+                          ? nn::SinusoidKind::interleaved
+                      : config_.sinusoid == config::Sinusoid::halves ? nn::SinusoidKind::halves
+                                                                     : nn::SinusoidKind::last;
+    const std::int64_t rows = first + std::max(place.rows.sequence_length, rec.shape.capacity);
+    table =
+        r.constant(prefix_ + "sinusoidal", {rows, config_.d_model}, r.dtype(), [kind](Tensor t) {
+          with_float(t.dtype, [&]<class T>() {
+            nn::sinusoidal_table(t.shape[0], t.shape[1], kind, t.ptr<T>());
+          });
+        });
+  }
+  if (!positions) return ops::add_position(r, x, table, place, first);
+  const graph::Value rows = ops::embedding(r, positions, table,
+                                           {.vocab_begin = -first,
+                                            .vocab_end = r.info(table).shape[0] - first,
+                                            .first_row = place.row_offset,
+                                            .rows = r.info(x).shape[0]});
+  return ops::dropout_add(r, rows, x, 0, place);
+}
+
+graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens, const Inputs& in,
+                                    const Rows& rows, bool training) const {
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "embedding", comm::Purpose::embedding);
   const ops::ActivationRegion place = nn::outside_tp_region(context_, rows, config_.d_model);
-  graph::Value x = tokens.partial(r, ids, token_scale(r.dtype()));
-  if (types)
-    x = ops::dropout_add(r, types_->partial(r, types, 1.0), x, 0,
+  graph::Value x = tokens.partial(r, in.ids, token_scale(r.dtype()));
+  if (in.types)
+    x = ops::dropout_add(r, types_->partial(r, in.types, 1.0), x, 0,
                          nn::inside_tp_region(context_, rows, config_.d_model));
-  x = positions(rec, nn::leave_tp_region(r, context_, x), place);
+  x = add_positions(rec, nn::leave_tp_region(r, context_, x), in.positions, place);
   if (norm_) x = (*norm_)(r, x);
   const double p = training ? config_.dropout.embedding : 0;
   return p > 0 ? ops::dropout_add(r, x, {}, p, place) : x;

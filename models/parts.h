@@ -38,14 +38,23 @@ class Vocabulary {
 class Embeddings {
  public:
   Embeddings(nn::Context& c, const config::ModelConfig& m, const std::string& prefix);
-  // The result is outside the tensor-parallel region. `types` may be absent. In record_decode,
-  // positions start at StepState::first_position.
-  graph::Value operator()(nn::Recording& rec, const Vocabulary& tokens, graph::Value ids,
-                          graph::Value types, const Rows& rows, bool training) const;
+  struct Inputs {
+    graph::Value ids;
+    graph::Value types = {};      // may be absent
+    graph::Value positions = {};  // absent: those of the sequence
+  };
+  // The inputs of an encoder or decoder; empty if another stage has the embeddings.
+  Inputs inputs(nn::Recording& rec, bool here) const;
+  // The result is outside the tensor-parallel region. In record_decode, positions start at
+  // StepState::first_position.
+  graph::Value operator()(nn::Recording& rec, const Vocabulary& tokens, const Inputs& in,
+                          const Rows& rows, bool training) const;
 
  private:
-  graph::Value positions(nn::Recording& rec, graph::Value x,
-                         const ops::ActivationRegion& place) const;
+  bool has_table() const;  // of positions
+  // x plus positions, which may be absent.
+  graph::Value add_positions(nn::Recording& rec, graph::Value x, graph::Value positions,
+                             const ops::ActivationRegion& place) const;
   double token_scale(DType dtype) const;  // of token embeddings
 
   nn::Context context_;

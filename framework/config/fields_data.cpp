@@ -107,9 +107,8 @@ void describe(SourceConfig& s, FieldVisitor& v) {
       option("documents",
              "tokens, text, mlm: joined: attention crosses document boundaries; separate: "
              "attention and labels stay within a document, which ends at `document_end` and where "
-             "Megatron's index says so; positions count over the whole sequence; packed (tokens, "
-             "text): as separate, with documents whole that fit into `train.seq_len`, several in a "
-             "sequence by best fit"),
+             "Megatron's index says so; packed (tokens, text): as separate, with documents whole "
+             "that fit into `train.seq_len`, several in a sequence by best fit"),
       s.documents);
   v.value(number("document_end", -1,
                  "documents separate and packed: the id that ends a document; -1: the tokenizer's "
@@ -169,6 +168,12 @@ void describe(DataConfig& d, FieldVisitor& v) {
                  "type text: put the tokenizer's begin-of-text id before each document, in "
                  "training and evaluation; auto: where the tokenizer puts one before a text"),
           d.add_begin);
+  v.value(with_word(option("restart_positions",
+                           "count the positions of a learned or sinusoidal encoding from the start "
+                           "of each document (the others depend on distances alone); auto: of "
+                           "chats, and where `documents` are packed"),
+                    "auto"),
+          d.restart_positions);
 }
 
 }  // namespace tfm::config

@@ -130,6 +130,12 @@ struct DataConfig {
   // The one to load where none is named.
   std::string tokenizer_or_bytes() const { return tokenizer.empty() ? "bytes" : tokenizer; }
   AddBegin add_begin = AddBegin::automatic;
+  Switch restart_positions = Switch::automatic;
+  // Whether positions restart with each document of a sequence.
+  bool restarts() const {
+    const bool packs = train.documents == Documents::packed || train.kind().chats;
+    return restart_positions == Switch::automatic ? packs : restart_positions == Switch::yes;
+  }
   bool operator==(const DataConfig&) const = default;
 };
 struct StopConfig {

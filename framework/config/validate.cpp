@@ -325,6 +325,15 @@ void check_data(const Config& c, const Report& report) {
            "vocab_size " + std::to_string(m.vocab_size) +
                " is too small for the bytes tokenizer, whose ids are 0 to 255; expected >= 256",
            "");
+  const auto apart = [](const SourceConfig& s) {
+    return s.documents != Documents::joined || s.kind().chats;
+  };
+  if (c.data.restart_positions != Switch::automatic && !apart(c.data.train) &&
+      !(c.data.validation && apart(*c.data.validation)))
+    report({"data.restart_positions", "data.train.documents"},
+           "restart_positions needs the documents of a sequence to be apart; expected documents "
+           "separate or packed, or restart_positions auto",
+           "");
   if (c.eval.every > 0 && !c.data.validation)
     report({"eval.every", "data.validation"},
            "eval.every is " + std::to_string(c.eval.every) +

@@ -38,12 +38,22 @@ void check_scaling(const LayerConfig& l, const std::string& path, const ModelCon
   using enum RopeScalingType;
   const RopeScaling& s = l.rope.scaling;
   const std::string key = path + "rope.scaling.";
-  for (const auto& [given, name, fits, types] :
-       {std::tuple{s.mscale > 0, "mscale", s.type == yarn, "yarn"},
-        {s.mscale_all_dim > 0, "mscale_all_dim", s.type == yarn, "yarn"},
-        {s.attention_factor > 0, "attention_factor", s.type == yarn || s.type == longrope,
-         "yarn or longrope"}})
-    only_with(report)(given, fits, key + name, std::string("rope.scaling.type ") + types, "");
+  const RopeScaling usual;
+  const auto given = [&](auto RopeScaling::*member) { return s.*member != usual.*member; };
+  for (const auto& [is_given, name, fits, types] :
+       {std::tuple{given(&RopeScaling::low_freq_factor), "low_freq_factor", s.type == llama3,
+                   "llama3"},
+        {given(&RopeScaling::high_freq_factor), "high_freq_factor", s.type == llama3, "llama3"},
+        {given(&RopeScaling::beta_fast), "beta_fast", s.type == yarn, "yarn"},
+        {given(&RopeScaling::beta_slow), "beta_slow", s.type == yarn, "yarn"},
+        {given(&RopeScaling::truncate), "truncate", s.type == yarn, "yarn"},
+        {given(&RopeScaling::mscale), "mscale", s.type == yarn, "yarn"},
+        {given(&RopeScaling::mscale_all_dim), "mscale_all_dim", s.type == yarn, "yarn"},
+        {given(&RopeScaling::attention_factor), "attention_factor",
+         s.type == yarn || s.type == longrope, "yarn or longrope"}})
+    only_with(report)(is_given, fits, key + name, std::string("rope.scaling.type ") + types, "");
+  only_with(report)(s.mscale > 0, s.mscale_all_dim > 0, key + "mscale",
+                    "rope.scaling.mscale_all_dim above 0", "");
   only_with(report)(s.attention_factor > 0, s.on(), key + "attention_factor",
                     "rope.scaling.factor above 1", "auto");
   if (!s.on()) return;

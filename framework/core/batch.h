@@ -15,6 +15,7 @@ enum class Field : std::uint8_t {
   ids,
   labels,
   mask,
+  positions,
   token_types,
   sentence_labels,
   token_labels,
@@ -28,12 +29,13 @@ enum class FieldWidth : std::uint8_t { length, source_length, one };
 
 // Meaning of the elements.
 enum class FieldKind : std::uint8_t {
-  token,   // vocabulary id
-  label,   // vocabulary id to predict; < 0: ignored by the loss
-  answer,  // class to predict; < 0: ignored by the loss
-  number,  // number to predict, the bits of a float; NaN: ignored by the loss
-  mask,    // index of the document within the sequence; < 0: padding, hidden from attention
-  type,    // segment id in [0, model.type_vocab_size)
+  token,     // vocabulary id
+  label,     // vocabulary id to predict; < 0: ignored by the loss
+  answer,    // class to predict; < 0: ignored by the loss
+  number,    // number to predict, the bits of a float; NaN: ignored by the loss
+  mask,      // index of the document within the sequence; < 0: padding, hidden from attention
+  position,  // index within the document; made of `mask` by the DataLoader
+  type,      // segment id in [0, model.type_vocab_size)
 };
 
 struct FieldInfo {
@@ -60,6 +62,7 @@ inline constexpr std::array kFields{
     FieldInfo{Field::ids, "ids", FieldWidth::length, FieldKind::token, 0},
     FieldInfo{Field::labels, "labels", FieldWidth::length, FieldKind::label, -1},
     FieldInfo{Field::mask, "mask", FieldWidth::length, FieldKind::mask, -1},
+    FieldInfo{Field::positions, "positions", FieldWidth::length, FieldKind::position, 0},
     FieldInfo{Field::token_types, "token_types", FieldWidth::length, FieldKind::type, 0},
     FieldInfo{Field::sentence_labels, "sentence_labels", FieldWidth::one, FieldKind::answer, -1},
     FieldInfo{Field::token_labels, "token_labels", FieldWidth::length, FieldKind::answer, -1},

@@ -120,6 +120,7 @@ class ChatObjective final : public Objective {
   std::vector<nn::BatchShape> shapes(const config::Config& config) const override {
     std::vector<nn::BatchShape> all = Objective::shapes(config);
     all[0].mask = nn::Mask::documents;
+    all[0].restarts = config.data.restarts();
     return all;
   }
   std::unique_ptr<Dataset> open(Opening& o) const override {

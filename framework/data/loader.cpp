@@ -4,6 +4,19 @@
 #include <utility>
 
 namespace tfm::data {
+namespace {
+
+// The index of each position within its document, of sequences of `width` positions.
+void count_positions(std::span<const std::int32_t> mask, std::int64_t width,
+                     std::span<std::int32_t> positions) {
+  for (std::size_t i = 0; i < mask.size(); ++i) {
+    const bool begins =
+        static_cast<std::int64_t>(i) % width == 0 || mask[i] < 0 || mask[i] != mask[i - 1];
+    positions[i] = begins ? 0 : positions[i - 1] + 1;
+  }
+}
+
+}  // namespace
 
 DataLoader::RankShape DataLoader::rank_shape(const nn::Recording& recording,
                                              std::int64_t sequences) {
@@ -60,8 +73,11 @@ DataLoader::Data DataLoader::read(Key key) const {
     real[field] = std::span(values).first(filled);
     data.batch.fields[field] = values;
   }
+  const auto positions = real.extract(Field::positions);
   if (data.batch.sequences > 0)
     dataset_.fill(key.index, data.batch.first, data.batch.sequences, real);
+  if (positions)
+    count_positions(real.at(Field::mask), shape.widths.at(Field::mask), positions.mapped());
   if (shape.share.ranks > 1) cut(shape, data);
   return data;
 }

@@ -35,6 +35,7 @@ std::vector<nn::BatchShape> Objective::shapes(const config::Config& c) const {
            .length = c.train.seq_len,
            .source_length = c.model.translates() ? c.train.seq_len : 0,
            .mask = documents ? nn::Mask::documents : nn::Mask::none,
+           .restarts = documents && c.data.restarts(),
            .right_padded = true,
            .labelled = labelled(c.data.train)}};
 }

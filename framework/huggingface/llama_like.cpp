@@ -24,8 +24,8 @@ RopeScaling yarn_in(const io::JsonNode& given, std::int64_t original, std::int64
                 .type = yarn,
                 .truncate = given.flag("truncate", true),
                 .attention_factor = real(given, "attention_factor", 0),
-                .mscale = real(given, "mscale", 0),
                 .mscale_all_dim = real(given, "mscale_all_dim", 0)};
+  if (s.mscale_all_dim != 0) s.mscale = real(given, "mscale", 0);  // alone it means nothing
   if (const double fast = real(given, "beta_fast", 0); fast != 0) s.beta_fast = fast;
   if (const double slow = real(given, "beta_slow", 0); slow != 0) s.beta_slow = slow;
   return s;

@@ -22,6 +22,7 @@ struct BatchShape {
   std::int64_t length = 0;         // T, of ids and labels
   std::int64_t source_length = 0;  // S, of the source of an encoder-decoder
   Mask mask = Mask::none;          // of ids; encoders and sources always have a padding mask
+  bool restarts = false;           // of Mask::documents: positions restart with each document
   bool right_padded = false;       // in every mask, padding comes after all real positions
   double labelled = 1;             // expected share of rows with a label
   // Only for record_decode, with `length` new tokens per sequence:

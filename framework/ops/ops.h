@@ -84,6 +84,8 @@ struct EmbeddingOptions {
   std::int64_t vocab_begin = 0, vocab_end = 0;
   double scale = 1;
   std::int64_t padding_idx = -1;  // id whose rows pass no gradient
+  // Only `rows` of the ids, from `first_row` on; 0: all.
+  std::int64_t first_row = 0, rows = 0;
 };
 graph::Value embedding(graph::Recorder& r, graph::Value ids, graph::Value table,
                        EmbeddingOptions options);

@@ -84,7 +84,8 @@ std::string data_of(const std::string& model) {
          (pairs ? "pairs"
           : mlm ? "mlm"
                 : "tokens") +
-         ", path: none.bin" + (documents ? ", documents: separate" : "") + "}}\n";
+         ", path: none.bin" + (documents ? ", documents: separate" : "") + "}" +
+         (mlm ? ", restart_positions: true" : "") + "}\n";
 }
 
 class Layouts : public testing::TestWithParam<std::tuple<std::size_t, bool, int>> {};

@@ -19,7 +19,7 @@ CHATS = pathlib.Path(__file__).resolve().parents[1] / "fixtures/chats"
 TOKENIZER = CHATS / "tokenizer"
 MPIRUN = pathlib.Path(__file__).resolve().parents[1] / "mpirun.sh"
 RUN = f"""
-model: {{family: decoder, vocab_size: 420, d_model: 64, n_layers: 2, n_heads: 4, d_ff: 128, max_seq_len: 512, position: rope,
+model: {{family: decoder, vocab_size: 420, d_model: 64, n_layers: 2, n_heads: 4, d_ff: 128, max_seq_len: 512, position: learned,
         norm: rmsnorm}}
 train: {{steps: 6, global_batch_size: 4, seq_len: 256}}
 optimizer: {{lr: 3e-3}}
