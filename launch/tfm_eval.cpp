@@ -41,6 +41,7 @@ output:
 devices:
   parallel.tensor=N  tensor-parallel size (default: the most ranks that can share the heads);
                      data is split over the replicas
+  parallel.expert=N  ranks that share the experts of a layer (default: 1)
   device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
 Results: loss, the mean negative log-likelihood of the labels without label smoothing, and with
 next sentences the mean of theirs on top; perplexity, exp of the first of these; accuracy, the

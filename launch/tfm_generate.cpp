@@ -48,6 +48,7 @@ both:
   --tokenizer T      tokenizer to use instead of the model's own
   parallel.tensor=N  tensor-parallel size (default: the most ranks that can share the heads);
                      lines are split over the replicas
+  parallel.expert=N  ranks that share the experts of a layer (default: 1)
   device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
   --help, --version
 A text ends at the tokenizer's end of document, and at eos_token_id of a model from Hugging Face; an

@@ -28,6 +28,7 @@ An empty line stays empty. A word beyond train.seq_len, or without a token, has 
   --tokenizer T      tokenizer to use instead of the model's own
   parallel.tensor=N  tensor-parallel size (default: the most ranks that can share the heads);
                      lines are split over the replicas
+  parallel.expert=N  ranks that share the experts of a layer (default: 1)
   device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
   --help, --version
 )";

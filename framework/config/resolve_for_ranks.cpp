@@ -93,12 +93,15 @@ void check_context(const Config& c, int ranks, const Refuse& refuse) {
                     rule = "parallel.context " + text(context) + " cuts every sequence in " +
                            text(2 * context) + " chunks, ";
   for (const auto& [path, layer] : c.model.kinds_in_use()) {
-    if (const std::string& type = layer->attention.type; type == "linear" || type == "gated_delta")
-      refuse({"parallel.context", path + "attention.type"},
-             "attention.type " + type +
-                 " passes a state from position to position of whole sequences, which "
-                 "parallel.context " +
-                 text(context) + " cuts; expected parallel.context 1");
+    const std::string& type = layer->attention.type;
+    for (const auto& [key, heads] : {std::pair{"n_heads", layer->n_heads},
+                                     {"attention.key_heads", layer->attention.key_heads}})
+      if ((type == "linear" || type == "gated_delta") && heads % (c.parallel.tensor * context) != 0)
+        refuse({"parallel.context", path + key},
+               "attention.type " + type + " shares out heads over parallel.tensor " +
+                   text(c.parallel.tensor) + " * parallel.context " + text(context) + ", but " +
+                   key + " is " + text(heads) + "; expected a multiple of " +
+                   text(c.parallel.tensor * context));
     for (const auto& [key, value] : {std::pair{"capacity_factor", layer->experts.capacity_factor},
                                      {"capacity", static_cast<double>(layer->experts.capacity)}})
       if (value > 0)
@@ -151,13 +154,6 @@ void check_expert(const Config& c, const Refuse& refuse) {
     return refuse({"parallel.expert"}, "parallel.expert " + text(ranks) +
                                            " shares out experts, of which the model has none; "
                                            "expected parallel.expert 1, or model.experts");
-  if (c.eval.every > 0 && c.eval.translates())
-    refuse(
-        {"parallel.expert", "eval.metrics"},
-        "data ranks translate sentences of their own at their own pace, but with parallel.expert " +
-            text(ranks) +
-            " they need each other for every token; expected parallel.expert 1, or eval.metrics "
-            "without translations");
   for (const auto& [path, layer] : c.model.kinds_in_use()) {
     const double slots = static_cast<double>(c.train.batch_size()) *
                          static_cast<double>(c.train.counts_tokens() ? 1 : c.train.seq_len) *

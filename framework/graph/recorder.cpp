@@ -84,7 +84,7 @@ Value Recorder::apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs,
         {.name = node.name + (node.out.size() > 1 ? "." + std::to_string(node.out.size() - 1) : ""),
          .shape = o.shape,
          .dtype = o.dtype,
-         .gradient = o.dtype,
+         .gradient = o.gradient.value_or(o.dtype),
          .wants_grad = wants_grad && o.wants_grad,
          .scope = scope_,
          .producer = static_cast<int>(nodes_.size())});

@@ -51,6 +51,7 @@ struct OutputSpec {
   Shape shape;
   DType dtype;
   bool wants_grad = true;
+  std::optional<DType> gradient = {};  // absent: dtype
 };
 
 class Recorder {

@@ -129,13 +129,13 @@ config::Config inference_config(const std::string& step_dir,
   const config::ParallelConfig& p = c.parallel;
   for (const auto& [key, value, usual] : {std::tuple{"parallel.pipeline", p.pipeline, 1},
                                           {"parallel.context", p.context, 1},
-                                          {"parallel.expert", p.expert, 1},
                                           {"parallel.zero", p.zero, 0}})
     if (value != usual)
       throw Error(ExitCode::usage,
                   std::string(key) + "=" + std::to_string(value) +
                       " is not valid here: ranks share a model that is only read by "
-                      "parallel.tensor, and its sequences by parallel.data; expected " +
+                      "parallel.tensor and parallel.expert, and its sequences by parallel.data; "
+                      "expected " +
                       std::to_string(usual));
   c.parallel.data = 0;
   c.parallel.sequence = false;

@@ -143,7 +143,8 @@ void Translator::translate(std::span<const Source> batch, Targets& targets) {
   for (std::size_t i = 0; i < batch.size(); ++i) targets[batch[i].line] = searches[i].best();
 }
 
-// Gives every rank all translations; each line was translated on one data rank.
+// Gives every rank all translations. Each line was translated by one replica; others have no ids
+// of it.
 void Translator::share(Targets& targets) const {
   comm::Communicator& data = rank_context_.mesh.group(nn::kBatchAxes);
   std::int64_t width = 0;
@@ -153,7 +154,7 @@ void Translator::share(Targets& targets) const {
   for (std::size_t i = 0; i < targets.size(); ++i)
     for (std::size_t t = 0; t < targets[i].size(); ++t)
       all[i * static_cast<std::size_t>(width) + t] = targets[i][t] + 1;
-  data.all_reduce({all.data(), DType::i32, {std::ssize(all)}});
+  data.all_reduce({all.data(), DType::i32, {std::ssize(all)}}, comm::Collective::all_reduce_max);
   for (std::size_t i = 0; i < targets.size(); ++i) {
     targets[i].clear();
     for (std::size_t t = i * static_cast<std::size_t>(width);
@@ -186,9 +187,11 @@ std::vector<std::string> Translator::translate(const std::vector<std::string>& l
       sources.push_back(
           {lines.size(), {special_.end}});  // fills the batch: `memory_` is sized for whole ones
     size = std::min(size, sources.size() - first);
-    const auto ranks = static_cast<std::size_t>(rank_context_.mesh.layout.size(nn::kBatchAxes)),
+    // Ranks that share experts need each other for every token: they translate the same lines.
+    constexpr comm::AxisSet replicas = nn::kBatchAxes - nn::kExpertAxes;
+    const auto ranks = static_cast<std::size_t>(rank_context_.mesh.layout.size(replicas)),
                turn = batch % ranks;
-    if (turn == static_cast<std::size_t>(rank_context_.mesh.place(nn::kBatchAxes)))
+    if (turn == static_cast<std::size_t>(rank_context_.mesh.place(replicas)))
       translate(std::span(sources).subspan(first, size), targets);
     task.add(static_cast<std::int64_t>(size));
     if (turn < ranks - 1) continue;

@@ -44,10 +44,10 @@ GatedDelta::GatedDelta(Context& c, const std::string& name, Options options)
       output_(c, {{name + ".output", options.width}}, options.sizes.heads * options.sizes.values,
               {Placement::shard_columns, options.bias, options.output_std}) {}
 
-kernels::DeltaSizes GatedDelta::sizes_on_rank() const {
+kernels::DeltaSizes GatedDelta::sizes_of(int ranks) const {
   kernels::DeltaSizes s = options_.sizes;
-  s.key_heads = div_exact(s.key_heads, context_.shards);
-  s.heads = div_exact(s.heads, context_.shards);
+  s.key_heads = div_exact(s.key_heads, ranks);
+  s.heads = div_exact(s.heads, ranks);
   return s;
 }
 
@@ -55,15 +55,27 @@ graph::Value GatedDelta::mix(graph::Recorder& r, graph::Value x, const LayerCont
                              States states) const {
   const graph::Recorder::Named scope(r, name_);
   const auto parameter = [&](int p) { return context_.parameters.record(r, p); };
+  const SequenceShare& share = c.rows.share;
+  const kernels::DeltaSizes mine = sizes_of(context_.shards);
+  const kernels::HeadSections qkv_of{
+      {mine.key_width(), mine.key_width(), mine.heads * mine.values}},
+      heads{{mine.heads}}, values{{mine.heads * mine.values}};
+  const auto of_share = [&](int p, const kernels::HeadSections& sections) {
+    return ops::share_of(r, parameter(p), sections, share);
+  };
+  const Rows rows = ops::whole(c.rows);
   x = enter_tp_region(r, context_, x);
-  const graph::Value qkv = ops::short_convolution(r, qkv_(r, x), parameter(convolution_), c.rows,
-                                                  c.k_segments, states.inputs),
-                     gates = ops::delta_gates(r, gates_(r, x), parameter(log_rate_),
-                                              parameter(gate_bias_));
-  const graph::Value y = norm_(
-      r, ops::gated_delta(r, qkv, gates, sizes_on_rank(), c.rows, c.k_segments, states.heads));
+  const graph::Value qkv = ops::short_convolution(
+                         r, ops::share_heads(r, qkv_(r, x), qkv_of, c.rows),
+                         of_share(convolution_, qkv_of), rows, c.k_segments, states.inputs),
+                     gates = ops::delta_gates(
+                         r, ops::share_heads(r, gates_(r, x), {{mine.heads, mine.heads}}, c.rows),
+                         of_share(log_rate_, heads), of_share(gate_bias_, heads)),
+                     y = ops::gated_delta(r, qkv, gates, sizes_of(context_.shards * share.ranks),
+                                          rows, c.k_segments, states.heads),
+                     normed = norm_(r, ops::share_positions(r, y, values, c.rows));
   return leave_tp_region(r, context_,
-                         output_(r, ops::gate(r, y, output_gate_(r, x), kernels::Gate::silu)),
+                         output_(r, ops::gate(r, normed, output_gate_(r, x), kernels::Gate::silu)),
                          output_.bias(r));
 }
 
@@ -72,7 +84,7 @@ graph::Value GatedDelta::record(graph::Recorder& r, graph::Value x, const LayerC
 }
 
 std::vector<StateSpec> GatedDelta::states() const {
-  const kernels::DeltaSizes s = sizes_on_rank();
+  const kernels::DeltaSizes s = sizes_of(context_.shards);
   return {{StateSpec::Kind::fixed, (options_.convolution - 1) * s.width()},
           {StateSpec::Kind::fixed, s.heads * s.state(), true}};
 }

@@ -2,9 +2,11 @@
 // The gated delta rule as a mixer (Yang et al. 2025, "Gated Delta Networks", section 3.4, and
 // Qwen3-Next): queries, keys and values pass a short convolution, a state of each head decays and
 // is corrected towards the values, and what is read from it is normalized and gated. Heads are
-// sharded over tensor ranks. Padding and documents begin a state anew.
+// sharded over tensor ranks and, while states pass through positions, over context ranks. Padding
+// and documents begin a state anew.
 #include "nn/mixer.h"
 #include "ops/gated_delta.h"
+#include "ops/head_shares.h"
 
 namespace tfm::nn {
 
@@ -29,7 +31,8 @@ class GatedDelta final : public Mixer {
     graph::Value inputs, heads;
   };
   graph::Value mix(graph::Recorder& r, graph::Value x, const LayerContext& c, States states) const;
-  kernels::DeltaSizes sizes_on_rank() const;
+  // Of each of so many ranks that share the heads.
+  kernels::DeltaSizes sizes_of(int ranks) const;
 
   Context context_;
   std::string name_;

@@ -14,18 +14,23 @@ LinearAttention::LinearAttention(Context& c, const std::string& name, Options op
       output_(c, {{name + ".output", options.width}}, options.sizes.width(),
               {Placement::shard_columns, options.bias, options.output_std}) {}
 
-kernels::LinearSizes LinearAttention::sizes_on_rank() const {
+kernels::LinearSizes LinearAttention::sizes_of(int ranks) const {
   kernels::LinearSizes s = options_.sizes;
-  s.heads = div_exact(s.heads, context_.shards);
+  s.heads = div_exact(s.heads, ranks);
   return s;
 }
 
 graph::Value LinearAttention::mix(graph::Recorder& r, graph::Value x, const LayerContext& c,
                                   graph::Value state) const {
   const graph::Recorder::Named scope(r, name_);
-  const graph::Value y = ops::linear_attention(r, qkv_(r, enter_tp_region(r, context_, x)),
-                                               sizes_on_rank(), c.rows, c.k_segments, state);
-  return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
+  const std::int64_t width = sizes_of(context_.shards).width();
+  const graph::Value qkv = qkv_(r, enter_tp_region(r, context_, x)),
+                     y = ops::linear_attention(
+                         r, ops::share_heads(r, qkv, {{width, width, width}}, c.rows),
+                         sizes_of(context_.shards * c.rows.share.ranks), ops::whole(c.rows),
+                         c.k_segments, state);
+  return leave_tp_region(r, context_, output_(r, ops::share_positions(r, y, {{width}}, c.rows)),
+                         output_.bias(r));
 }
 
 graph::Value LinearAttention::record(graph::Recorder& r, graph::Value x,
@@ -34,7 +39,7 @@ graph::Value LinearAttention::record(graph::Recorder& r, graph::Value x,
 }
 
 std::vector<StateSpec> LinearAttention::states() const {
-  const kernels::LinearSizes s = sizes_on_rank();
+  const kernels::LinearSizes s = sizes_of(context_.shards);
   return {{StateSpec::Kind::fixed, s.heads * s.state(), true}};
 }
 

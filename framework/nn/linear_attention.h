@@ -1,7 +1,9 @@
 #pragma once
 // Linear attention as a mixer (Katharopoulos et al. 2020, "Transformers are RNNs"). Heads are
-// sharded over tensor ranks. Padding and documents see only themselves.
+// sharded over tensor ranks and, while sums pass through positions, over context ranks. Padding and
+// documents see only themselves.
 #include "nn/mixer.h"
+#include "ops/head_shares.h"
 #include "ops/linear_attention.h"
 
 namespace tfm::nn {
@@ -24,7 +26,8 @@ class LinearAttention final : public Mixer {
  private:
   graph::Value mix(graph::Recorder& r, graph::Value x, const LayerContext& c,
                    graph::Value state) const;
-  kernels::LinearSizes sizes_on_rank() const;
+  // Of each of so many ranks that share the heads.
+  kernels::LinearSizes sizes_of(int ranks) const;
 
   Context context_;
   std::string name_;

@@ -39,6 +39,11 @@ const std::vector<test::ModelCase> kContexts{
     {"family: decoder, n_layers: 2, d_head: 6, position: rope, dropout: 0.1, attention: {type: "
      "latent, q_rank: 8, kv_rank: 12, value_size: 5}",
      "type: tokens, documents: separate"},
+    {"family: decoder, n_layers: 2, d_head: 4, position: none, norm: rmsnorm, dropout: {residual: "
+     "0.1}, attention: {type: gated_delta, value_size: 6}",
+     "type: tokens, documents: separate"},
+    {"family: encoder, n_layers: 2, d_head: 4, position: learned, attention: {type: linear}",
+     "type: mlm, documents: separate"},
     {"family: decoder, n_layers: 3, position: rope, dropout: 0.1, layers: [a, b, c], layer_kinds: "
      "{a: {}, b: {n_kv_heads: 4, d_ff: 64, rope: {theta: 100}, attention: {window: 5}}, c: "
      "{position: alibi, qk_norm: true, attention: {window: 2}}}",

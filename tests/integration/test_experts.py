@@ -186,11 +186,19 @@ def check_adversarial_loads(root):
 
 
 def check_generation(root):
+    """Also where ranks share the experts, for each of which there is room for every token."""
+    layouts = ((1, []), (2, ["parallel.tensor=2"]), (2, ["parallel.expert=2"]), (4, ["parallel.expert=2", "parallel.tensor=2"]))
     for model in ("decoder", "shared"):
         folder = root / f"{model}0"
-        said = [run(folder, "tfm-generate", "ck", "--prompt", "line 7", "--max-tokens", "12", "--temperature", "0", *layout, ranks=ranks)
-                for ranks, layout in ((1, []), (2, ["parallel.tensor=2"]))]
-        assert said[0] == said[1], said
+        said = {run(folder, "tfm-generate", "ck", "--prompt", "line 7", "--max-tokens", "12", "--temperature", "0", *layout, ranks=ranks)
+                for ranks, layout in layouts}
+        assert len(said) == 1, said
+    folder, scores = root / "encoder_decoder0", []
+    for ranks, layout in (*layouts, (4, ["parallel.expert=2", "parallel.tensor=1"])):
+        run(folder, "tfm-eval", "ck", "--source", "a.txt", "--target", "b.txt", "--beam", "2", "--max-tokens", "6", "--json", "eval.json",
+            *layout, ranks=ranks)
+        scores.append(json.loads((folder / "eval.json").read_text()))
+    assert all(abs(s[key] - scores[0][key]) <= 1e-6 * scores[0][key] for s in scores for key in ("loss", "bleu", "chrf", "tokens")), scores
 
 
 def check_export(root):
@@ -217,11 +225,18 @@ def check_refusals(root):
 
 
 def check_evaluations(root):
-    """Without the terms of routers."""
+    """They are without the terms of routers; ranks that share experts translate the same lines."""
     folder = prepared(root, "evaluated", "decoder")
     run(folder, "tfm-train", "run.yaml", "data.validation={type: text, path: text.txt}", "eval.every=10", "eval.batches=2")
     evaluations = events_of(folder, "eval")
     assert evaluations and not any("balance" in name or "z_loss" in name for event in evaluations for name in event), evaluations
+    found = []
+    for ranks, layout in ((1, []), (4, ["parallel.expert=2"])):
+        folder = prepared(root, f"translated{ranks}", "encoder_decoder")
+        run(folder, "tfm-train", "run.yaml", "data.validation={type: pairs, source: a.txt, target: b.txt}", "eval.every=10", "eval.batches=2",
+            "eval.metrics=[loss, chrf]", *layout, ranks=ranks)
+        found.append([(event["loss"], event["chrf"]) for event in events_of(folder, "eval")])
+    assert len(found[0]) == 2 and all(abs(a - b) <= 1e-5 * a for one, other in zip(*found) for a, b in zip(one, other)), found
 
 
 def stack_experts(source, target):

@@ -17,7 +17,8 @@ FOLDER_OF = {"mpi": "framework/comm", "nccl": "framework/comm", "cuda": "framewo
 
 # Who names an axis of the grid of ranks; all others ask for sets of axes by what they are for (nn/placement.h).
 NAMES_AXES = {"framework/nn/placement.h", *(f"framework/ops/{op}.cpp" for op in (
-    "collectives", "gather_attention", "ring_attention", "cross_entropy", "messages", "pool", "router", "expert_exchange"))}
+    "collectives", "gather_attention", "ring_attention", "cross_entropy", "messages", "pool", "router", "expert_exchange",
+    "head_shares"))}
 
 
 def room_of(path):

@@ -191,6 +191,20 @@ OpCase experts_case(const std::string& kind, const std::string& name, const Expe
           }};
 }
 
+// The middle of three ranks, which here exchanges with itself.
+OpCase shares_case(const std::string& kind, const Rows& rows,
+                   const kernels::HeadSections& sections) {
+  const bool to_heads = kind == "share_heads";
+  const std::int64_t n = rows.tokens(), cols = sections.cols();
+  return {kind,
+          "of_three",
+          {to_heads ? Shape{n, cols} : Shape{3 * n, cols / 3}},
+          [=](graph::Recorder& r, const auto& in) {
+            return to_heads ? ops::share_heads(r, in[0], sections, rows)
+                            : ops::share_positions(r, in[0], sections, rows);
+          }};
+}
+
 // Experts of two ranks, two on each.
 OpCase exchange_case(const std::string& kind, const std::string& name, const ExpertsCase& c,
                      std::int64_t room) {
@@ -418,6 +432,14 @@ const std::vector<OpCase>& op_cases() {
           const auto&
               in) { return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {2, 5, 1}); },
        0},
+      {"embedding",
+       "some_rows",
+       {{7, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0],
+                               {.vocab_end = 7, .first_row = 3, .rows = 4});
+       },
+       0},
       {"position",
        "learned",
        {{8, 5}, {6, 5}},
@@ -495,6 +517,13 @@ const std::vector<OpCase>& op_cases() {
       experts_case("experts_up", "of_limited_slots_of_padded",
                    {.top_k = 3, .sigmoid = true, .mask = "padding", .capacity = 2}, false),
       exchange_case("dispatch", "all", {}, 16),
+      shares_case("share_heads", {2, 6, {3, 1}}, {{3, 6, 9}}),
+      shares_case("share_positions", {1, 12, {3, 1}}, {{6}}),
+      {"share_of",
+       "two_sections",
+       {{9, 2}},
+       [](graph::Recorder& r,
+          const auto& in) { return ops::share_of(r, in[0], {{3, 6}}, {3, 2}); }},
       exchange_case("send_slots", "top_3", {.top_k = 3, .normalize = false}, 16),
       exchange_case("return_slots", "without_room_for_all", {.sigmoid = true}, 3),
       experts_case("router_logits", "top_1", {.top_k = 1, .normalize = false}, false),

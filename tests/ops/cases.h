@@ -9,6 +9,7 @@
 #include "core/batch.h"
 #include "ops/experts.h"
 #include "ops/gated_delta.h"
+#include "ops/head_shares.h"
 #include "ops/latent.h"
 #include "ops/linear_attention.h"
 #include "ops/losses.h"
