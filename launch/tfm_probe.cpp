@@ -12,7 +12,8 @@
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
 #include "io/safetensors.h"
-#include "launch/probe/batch.h"
+#include "launch/probe/ablate.h"
+#include "launch/probe/inside.h"
 #include "launch/programs.h"
 #include "launch/support/device_choice.h"
 #include "train/engine.h"
@@ -20,11 +21,12 @@
 namespace {
 
 using namespace tfm;
+using Output = launch::OutputTensor;
 using launch::ProbeBatch;
 
 constexpr const char* kHelp =
     R"(usage: [mpirun -np N] tfm-probe MODEL_DIR --batch IN.safetensors --out OUT.safetensors
-                                [--gradients] [section.key=value ...]
+                                [OPTION...] [section.key=value ...]
   MODEL_DIR      a Hugging Face directory, a checkpoint, or a directory of checkpoints
   --batch FILE   int64 tensors that the model uses, and no others, named as in transformers:
                  input_ids (B, T), attention_mask, token_type_ids, decoder_input_ids (default: the
@@ -37,6 +39,23 @@ constexpr const char* kHelp =
                  with labels, loss (1), the weighted sum of the heads' means over all labels that
                  are not ignored; NaN if all of a head are
   --gradients    also write grad.NAME for every parameter, with Hugging Face's names and shapes
+  --activations NAME...
+                 also write these values of the forward pass, NAME (B, T, width); `layers.*.output`
+                 is that of every layer, `all` everything
+  --attention LAYER[:HEAD]...|all
+                 also write the weights that queries give to keys, attention.LAYER (B, H, T, S): of
+                 an encoder_decoder, LAYER is encoder.N, decoder.N or cross.N
+  --list         print the names of both with their shapes, and do nothing else; without a batch
+                 its sizes are letters
+  --ablate PART:unit=I,... and PART:head=I,...
+                 put hidden units of a feed-forward network (layers.3.ffn:unit=17,19) or the outputs
+                 of heads (layers.2.attention:head=0) to zero, all that are named together, and
+                 write loss.ablated; with `all` instead of numbers write ablation.PART (units or
+                 heads), by how much the loss changes without each of them alone
+  --patch NAME=FILE
+                 put the tensor NAME, or the only one, of a safetensors file in the place of that
+                 value; write loss.patched. Activations and weights of attention are those of the
+                 model with such changes, all else is that of the model as it is
   --help, --version
 Runs one forward pass (and one backward pass) without dropout, at any layout under mpirun, and on
 GPUs with device=cuda. With parallel.pipeline or parallel.context logits come from a pass of their
@@ -72,12 +91,6 @@ std::vector<float> logits_of(const nn::Model& model, const comm::RankContext& co
       .all_reduce({all.data(), DType::f32, {static_cast<std::int64_t>(all.size())}});
   return all;
 }
-
-struct Output {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::vector<float> data;
-};
 
 // Unsharded gradients by part, on every rank; none of what is not trained.
 std::map<std::string, Output> gradients_of(train::Engine& e) {
@@ -179,10 +192,112 @@ std::vector<Output> logits_without_stages(const std::string& dir, config::Config
   return logits_of(*m.model, m.rank_context, m.weights(), batch, c.model);
 }
 
+void expect_positions(const std::string& batch, const config::Config& config, std::int64_t chunks) {
+  if (config.model.position == config::Position::learned &&
+      config.train.seq_len > config.model.max_seq_len)
+    throw Error(ExitCode::input,
+                batch + ": sequences of " + std::to_string(config.train.seq_len) + " tokens" +
+                    (chunks > 1 ? ", in " + std::to_string(chunks) + " chunks of equal length"
+                                : std::string()) +
+                    "; expected at most the position table's " +
+                    std::to_string(config.model.max_seq_len) + " rows");
+}
+
+// What is asked of the inside of the model, and what is changed there.
+struct Inside {
+  launch::Asked asked;
+  std::vector<launch::Patch> patches;
+  std::vector<launch::Ablation> ablations;
+};
+
+// From "NAME=FILE": the tensor of that name, or the file's only one.
+launch::Patch patch_of(const std::string& text, const launch::Contents& contents,
+                       std::int64_t sequences) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos)
+    throw Error(ExitCode::usage, "--patch " + in_quotes(text) + ": expected NAME=FILE");
+  const launch::Activation& a = contents.activation("--patch", text.substr(0, equals));
+  const io::SafetensorsReader file(text.substr(equals + 1));
+  const std::string name =
+      file.has(a.name) || file.tensors().size() != 1 ? a.name : file.tensors().begin()->first;
+  const std::vector<std::int64_t> expected{sequences, a.length, a.width};
+  if (file.info(name).shape != expected)
+    throw Error(ExitCode::input, file.path() + ": tensor " + in_quotes(name) + " is (" +
+                                     join(file.info(name).shape) + "); expected (" +
+                                     join(expected) + ") as " + a.name);
+  return {a, file.read<float>(name)};
+}
+
+Inside inside_of(const launch::Arguments& args, const config::Config& config,
+                 const ProbeBatch& given) {
+  Inside inside;
+  const auto asks = [&](const char* option) { return args.has(option); };
+  if (asks("--activations") || asks("--attention") || asks("--patch")) {
+    const launch::Contents contents(config, given.shape);
+    inside.asked = {contents.activations_of(args.all("--activations")),
+                    contents.maps_of(args.all("--attention"))};
+    for (const std::string& text : args.all("--patch"))
+      inside.patches.push_back(patch_of(text, contents, given.shape.sequences));
+  }
+  for (const std::string& text : args.all("--ablate"))
+    inside.ablations.push_back(launch::ablation_of(text, config));
+  const bool of_each = std::ranges::any_of(
+      inside.ablations, [](const launch::Ablation& a) { return a.which.empty(); });
+  const bool changed = !inside.ablations.empty() || !inside.patches.empty();
+  if (!given.labelled && (of_each || (changed && inside.asked.empty())))
+    throw Error(ExitCode::input, args.get("--batch") +
+                                     ": there are no labels; --ablate and --patch need a loss, or "
+                                     "--activations or --attention");
+  return inside;
+}
+
+// One pass with all changes, then one for each unit or head of what is to be put to zero alone.
+void add_inside(train::Engine& engine, const ProbeBatch& given, const ProbeBatch& batch,
+                const Inside& inside, std::vector<Output>& out) {
+  if (inside.asked.empty() && inside.patches.empty() && inside.ablations.empty()) return;
+  launch::InsidePass pass(engine, given, batch, inside.asked, inside.patches);
+  std::vector<std::unique_ptr<launch::ZeroColumns>> zero;
+  for (const launch::Ablation& a : inside.ablations)
+    for (const std::int64_t i : a.which)
+      zero.push_back(std::make_unique<launch::ZeroColumns>(engine, a.weight, i * a.width, a.width));
+  const double loss = pass.run();
+  for (Output& o : pass.asked()) out.push_back(std::move(o));
+  if (!batch.labelled) return;
+  const auto written = [&](double x) { return batch.ignored ? NAN : static_cast<float>(x); };
+  if (!zero.empty() || !inside.patches.empty())
+    out.push_back({zero.empty() ? "loss.patched" : "loss.ablated", {1}, {written(loss)}});
+  for (const launch::Ablation& a : inside.ablations) {
+    if (!a.which.empty()) continue;
+    Output& o = out.emplace_back(Output{"ablation." + a.part, {a.count}, {}});
+    for (std::int64_t i = 0; i < a.count; ++i) {
+      const launch::ZeroColumns without(engine, a.weight, i * a.width, a.width);
+      o.data.push_back(written(pass.run() - loss));
+    }
+  }
+}
+
+int list(const launch::Arguments& args, const std::string& dir, const config::Config& config) {
+  const std::string text =
+      args.has("--batch")
+          ? launch::list_of_contents(
+                config, launch::read_probe_batch(args.get("--batch"), dir, config).shape)
+          : launch::list_of_contents(config);
+  if (rank_of_launch() == 0) std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
 int run(int argc, char** argv) {
-  const launch::Arguments args(argc, argv, {{"--batch"}, {"--out"}, {"--gradients", false}},
+  const launch::Arguments args(argc, argv,
+                               {{"--batch"},
+                                {"--out"},
+                                {"--gradients", false},
+                                {"--activations", true, true},
+                                {"--attention", true, true},
+                                {"--ablate"},
+                                {"--patch"},
+                                {"--list", false}},
                                config::meant_key);
-  if (!args.has("--batch") || !args.has("--out"))
+  if (!args.has("--list") && (!args.has("--batch") || !args.has("--out")))
     throw Error(ExitCode::usage, "expected --batch and --out; see --help");
   if (std::error_code none;
       std::filesystem::equivalent(args.get("--batch"), args.get("--out"), none))
@@ -191,21 +306,15 @@ int run(int argc, char** argv) {
   launch::Launch launch;
   const std::string dir = launch.verified_path(args.only("model directory"));
   config::Config config = probe_config(dir, args.overrides());
+  if (args.has("--list")) return list(args, dir, config);
   launch::choose_device(launch, config);
   launch.check_same(config);
   const ProbeBatch given = launch::read_probe_batch(args.get("--batch"), dir, config);
+  const Inside inside = inside_of(args, config, given);
   const std::int64_t chunks = config.parallel.context > 1 ? 2 * config.parallel.context : 1;
   const ProbeBatch batch = launch::padded(given, chunks);
   config.train.seq_len = std::max(batch.shape.length, batch.shape.source_length);
-  if (config.model.position == config::Position::learned &&
-      config.train.seq_len > config.model.max_seq_len)
-    throw Error(ExitCode::input,
-                args.get("--batch") + ": sequences of " + std::to_string(config.train.seq_len) +
-                    " tokens" +
-                    (chunks > 1 ? ", in " + std::to_string(chunks) + " chunks of equal length"
-                                : std::string()) +
-                    "; expected at most the position table's " +
-                    std::to_string(config.model.max_seq_len) + " rows");
+  expect_positions(args.get("--batch"), config, chunks);
   const config::Config read = config;
   config = resolved(config, batch, launch.ranks);
   std::vector<Output> out;
@@ -235,9 +344,14 @@ int run(int argc, char** argv) {
     throw Error(ExitCode::input,
                 args.get("--batch") + ": there are no labels; --gradients needs a loss");
   }
+  add_inside(engine, given, batch, inside, out);
   if (mesh.rank() != 0) return 0;
   std::vector<io::TensorEntry> entries;
-  for (const Output& o : out) entries.push_back({o.name, "F32", o.shape});
+  for (const Output& o : out) {
+    if (std::ranges::count(out, o.name, &Output::name) > 1)
+      throw Error(ExitCode::usage, in_quotes(o.name) + " is asked for twice");
+    entries.push_back({o.name, "F32", o.shape});
+  }
   io::SafetensorsWriter writer(args.get("--out"), entries);
   for (const Output& o : out) writer.write(std::span<const float>(o.data));
   writer.finish();

@@ -107,6 +107,7 @@ graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens
                          nn::inside_tp_region(context_, rows, config_.d_model));
   x = add_positions(rec, nn::leave_tp_region(r, context_, x), in.positions, place);
   if (norm_) x = (*norm_)(r, x);
+  nn::name_outside(r, context_, "", x, rows);
   const double p = training ? config_.dropout.embedding : 0;
   return p > 0 ? ops::dropout_add(r, x, {}, p, place) : x;
 }

@@ -82,14 +82,21 @@ graph::Value Stack::record_layer(graph::Recorder& r, std::size_t l, graph::Value
   const config::NormPosition position = layer.config.norm_position;
   const double p = context.training ? layer.config.dropout.residual : 0;
   const ops::ActivationRegion place = nn::outside_tp_region(context_, context.rows, d_model_);
-  const auto sublayer = [&](const char* of, const Norms& norms, const auto& part) {
-    const std::optional<nn::Norm>& norm = norms.norm;
-    graph::Value y = part(norm && (position == pre || position == both) ? (*norm)(r, x) : x);
-    if (position == inner) y = (*norm)(r, y);
-    if (norms.output) y = (*norms.output)(r, y);
-    const graph::Recorder::Named named(r, of);
-    x = ops::dropout_add(r, y, x, p, place);
-    if (position == post) x = (*norm)(r, x);
+  const auto named = [&](const std::string& what, graph::Value v) {
+    nn::name_outside(r, context_, what, v, context.rows);
+    return v;
+  };
+  const auto sublayer = [&](const std::string& of, const Norms& norms, const auto& part) {
+    const auto normed = [&](graph::Value v) { return named(of + "_norm", (*norms.norm)(r, v)); };
+    graph::Value y = part(norms.norm && (position == pre || position == both) ? normed(x) : x);
+    named(of + ".output", y);
+    if (position == inner) y = normed(y);
+    if (norms.output) y = named(of + "_output_norm", (*norms.output)(r, y));
+    {
+      const graph::Recorder::Named scope(r, of);
+      x = ops::dropout_add(r, y, x, p, place);
+    }
+    if (position == post) x = normed(x);
   };
   sublayer("attention", layer.attention_norms,
            [&](graph::Value h) { return record(*layer.attention, h); });
@@ -98,7 +105,7 @@ graph::Value Stack::record_layer(graph::Recorder& r, std::size_t l, graph::Value
              [&](graph::Value h) { return record(*layer.cross, h); });
   sublayer("ffn", layer.ffn_norms,
            [&](graph::Value h) { return layer.ffn->record(r, h, context); });
-  return x;
+  return named("output", x);
 }
 
 void Stack::add_relative_bias(graph::Recorder& r, nn::LayerContext& context, std::int64_t queries,
@@ -132,6 +139,7 @@ graph::Value Stack::operator()(graph::Recorder& r, Relay& relay, graph::Value x,
   }
   if (!relay.here()) return x;
   if (final_norm_) x = (*final_norm_)(r, x);
+  if (final_norm_) nn::name_outside(r, context_, "final_norm", x, context.rows);
   if (!context.training || output_dropout_ == 0) return x;
   const graph::Recorder::Named name(r, "output");
   return ops::dropout_add(r, x, {}, output_dropout_,

@@ -66,6 +66,10 @@ Value Recorder::constant(const std::string& name, Shape shape, DType dtype,
                .fill = std::move(fill)});
 }
 
+void Recorder::name(const std::string& name, Value v, const Part& part) {
+  named_.push_back({name.empty() ? prefix_ : qualified(name), v, part});
+}
+
 Value Recorder::apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs,
                       std::initializer_list<OutputSpec> outputs) {
   Node node{.op = std::move(op), .scope = scope_, .chunk = chunk_, .purpose = purpose_};

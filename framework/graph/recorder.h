@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/random_streams.h"
+#include "core/rows.h"
 #include "graph/op.h"
 
 namespace tfm::graph {
@@ -42,6 +43,20 @@ struct Node {
   int scope = -1;
   int chunk = 0;
   comm::Purpose purpose{};  // of its collectives that have no other
+};
+
+// Where a value's columns on this rank lie in the whole, (sequences, length, all_columns).
+struct Part {
+  Rows rows;
+  std::int64_t first_row = 0;  // of this rank among `rows` (sequence parallelism)
+  std::int64_t columns = 0, first_column = 0, all_columns = 0;
+  std::int64_t within = 0;  // column of the value on this rank that is the first of them
+};
+// A value that can be asked for by a name that follows those of parameters, as "layers.3.output".
+struct NamedValue {
+  std::string name;
+  Value value;
+  Part part;
 };
 
 // The inputs that are not absent.
@@ -79,6 +94,10 @@ class Recorder {
   const ValueInfo& info(Value v) const { return values_[v.id]; }
   const std::vector<ValueInfo>& values() const { return values_; }
   const std::vector<Node>& nodes() const { return nodes_; }
+  // Names a value; `name` empty: as the component that is being recorded. Nothing is kept or
+  // computed for it unless the value is an output of the plan.
+  void name(const std::string& name, Value v, const Part& part);
+  const std::vector<NamedValue>& named() const { return named_; }
   std::string qualified(const std::string& name) const {
     return prefix_.empty() ? name : prefix_ + "." + name;
   }
@@ -128,6 +147,7 @@ class Recorder {
   DType dtype_;
   std::vector<ValueInfo> values_;
   std::vector<Node> nodes_;
+  std::vector<NamedValue> named_;
   std::map<int, Value> parameters_;  // by the caller's index
   std::string prefix_;
   comm::Purpose purpose_{};

@@ -47,6 +47,18 @@ graph::Value record_sinks(const Context& c, graph::Recorder& r, int sinks) {
   return sinks < 0 ? graph::Value{} : c.parameters.record(r, sinks);
 }
 
+void name_queries(graph::Recorder& r, const Context& c, const AttentionOptions& o, graph::Value v,
+                  const Rows& rows) {
+  name_inside(r, c, "query", v, rows, o.heads * o.head_size);
+}
+// Keys and values, from a column of v on.
+void name_keys_values(graph::Recorder& r, const Context& c, const AttentionOptions& o,
+                      graph::Value v, const Rows& rows, std::int64_t column) {
+  const std::int64_t width = o.kv_heads * o.head_size;
+  name_inside(r, c, "key", v, rows, width, column);
+  name_inside(r, c, "value", v, rows, width, column + width / c.shards);
+}
+
 }  // namespace
 
 SelfAttention::SelfAttention(Context& c, const std::string& name, Options options)
@@ -92,14 +104,19 @@ graph::Value SelfAttention::queries_keys_values(graph::Recorder& r, graph::Value
   graph::Value qkv = qkv_(r, x);
   if (norm_) qkv = (*norm_)(r, qkv);
   const Rotary& rotary = options_.rotary;
-  if (rotary.frequency.empty()) return qkv;
-  return ops::rotary(
-      r, qkv,
-      {heads + kv_heads, options_.head_size, rotary.frequencies(length), rotary.factor, rows});
+  if (!rotary.frequency.empty())
+    qkv = ops::rotary(
+        r, qkv,
+        {heads + kv_heads, options_.head_size, rotary.frequencies(length), rotary.factor, rows});
+  name_queries(r, context_, options_, qkv, rows);
+  name_keys_values(r, context_, options_, qkv, rows, heads * options_.head_size);
+  return qkv;
 }
 
-graph::Value SelfAttention::gated_output(graph::Recorder& r, graph::Value x, graph::Value y) const {
+graph::Value SelfAttention::gated_output(graph::Recorder& r, graph::Value x, graph::Value y,
+                                         const Rows& rows) const {
   if (gate_) y = ops::gate(r, y, (*gate_)(r, x), kernels::Gate::sigmoid);
+  name_inside(r, context_, "heads", y, rows, options_.heads * options_.head_size);
   return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
 }
 
@@ -115,7 +132,7 @@ graph::Value SelfAttention::record(graph::Recorder& r, graph::Value x,
                       .relative_bias = options_.relative ? c.relative_bias : graph::Value{},
                       .sinks = record_sinks(context_, r, sinks_)},
                      op_options(c));
-  return gated_output(r, x, y);
+  return gated_output(r, x, y, c.rows);
 }
 
 std::vector<StateSpec> SelfAttention::states() const {
@@ -132,7 +149,7 @@ graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, co
   const graph::Value y = ops::cached_attention(r, queries_keys_values(r, x, c.rows, a.keys), cache,
                                                options_.relative ? c.relative_bias : graph::Value{},
                                                record_sinks(context_, r, sinks_), std::move(a));
-  return gated_output(r, x, y);
+  return gated_output(r, x, y, c.rows);
 }
 
 CrossAttention::CrossAttention(Context& c, const std::string& name, Options options)
@@ -166,19 +183,23 @@ graph::Value CrossAttention::attend(graph::Recorder& r, graph::Value x, graph::V
       options_on_rank(context_, options_, queries, source.rows, c.training, source.right_padded);
   graph::Value q = query_(r, enter_tp_region(r, context_, x));
   if (query_norm_) q = (*query_norm_)(r, q);
+  name_queries(r, context_, options_, q, queries);
   const graph::Value y = ops::attention(r,
                                         {.q = q,
                                          .kv = keys_values,
                                          .k_segments = source.segments,
                                          .sinks = record_sinks(context_, r, sinks_)},
                                         std::move(a));
+  name_inside(r, context_, "heads", y, queries, options_.heads * options_.head_size);
   return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
 }
 
 graph::Value CrossAttention::record(graph::Recorder& r, graph::Value x,
                                     const LayerContext& c) const {
   const graph::Recorder::Named scope(r, name_, comm::Purpose::cross_attention);
-  return attend(r, x, keys_values(r, c.source->states), c);
+  const graph::Value kv = keys_values(r, c.source->states);
+  name_keys_values(r, context_, options_, kv, c.source->rows, 0);
+  return attend(r, x, kv, c);
 }
 
 std::vector<StateSpec> CrossAttention::states() const {

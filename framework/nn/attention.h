@@ -41,7 +41,8 @@ class SelfAttention final : public Mixer {
   graph::Value queries_keys_values(graph::Recorder& r, graph::Value x, const Rows& rows,
                                    std::int64_t length) const;
   // What leaves the layer: of x inside the region, and y of the heads.
-  graph::Value gated_output(graph::Recorder& r, graph::Value x, graph::Value y) const;
+  graph::Value gated_output(graph::Recorder& r, graph::Value x, graph::Value y,
+                            const Rows& rows) const;
 
   Context context_;
   std::string name_;

@@ -17,6 +17,7 @@ FeedForward::FeedForward(Context& c, const std::string& name, Options options)
 graph::Value FeedForward::record_inside(graph::Recorder& r, graph::Value x,
                                         const LayerContext& c) const {
   graph::Value h = ops::activation(r, up_(r, x), options_.activation, options_.gated);
+  name_inside(r, context_, "hidden", h, c.rows, options_.hidden);
   if (c.training && options_.dropout > 0)
     h = ops::dropout_add(r, h, {}, options_.dropout,
                          inside_tp_region(context_, c.rows, options_.hidden));

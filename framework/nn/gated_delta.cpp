@@ -71,12 +71,12 @@ graph::Value GatedDelta::mix(graph::Recorder& r, graph::Value x, const LayerCont
                      gates = ops::delta_gates(
                          r, ops::share_heads(r, gates_(r, x), {{mine.heads, mine.heads}}, c.rows),
                          of_share(log_rate_, heads), of_share(gate_bias_, heads)),
-                     y = ops::gated_delta(r, qkv, gates, sizes_of(context_.shards * share.ranks),
-                                          rows, c.k_segments, states.heads),
-                     normed = norm_(r, ops::share_positions(r, y, values, c.rows));
-  return leave_tp_region(r, context_,
-                         output_(r, ops::gate(r, normed, output_gate_(r, x), kernels::Gate::silu)),
-                         output_.bias(r));
+                     read = ops::gated_delta(r, qkv, gates, sizes_of(context_.shards * share.ranks),
+                                             rows, c.k_segments, states.heads),
+                     normed = norm_(r, ops::share_positions(r, read, values, c.rows)),
+                     y = ops::gate(r, normed, output_gate_(r, x), kernels::Gate::silu);
+  name_inside(r, context_, "heads", y, c.rows, options_.sizes.heads * options_.sizes.values);
+  return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
 }
 
 graph::Value GatedDelta::record(graph::Recorder& r, graph::Value x, const LayerContext& c) const {

@@ -75,8 +75,9 @@ graph::Value LatentAttention::record(graph::Recorder& r, graph::Value x,
                                          .q_segments = c.q_segments,
                                          .k_segments = c.k_segments},
                                         std::move(a));
-  return leave_tp_region(r, context_, output_(r, ops::latent_values(r, y, o.sizes)),
-                         output_.bias(r));
+  const graph::Value heads = ops::latent_values(r, y, o.sizes);
+  name_inside(r, context_, "heads", heads, c.rows, options_.heads * options_.values);
+  return leave_tp_region(r, context_, output_(r, heads), output_.bias(r));
 }
 
 std::vector<StateSpec> LatentAttention::states() const {

@@ -107,4 +107,25 @@ ops::ActivationRegion inside_tp_region(const Context& c, const Rows& rows,
   return {rows, 0, full_width / c.shards * c.shard, full_width};
 }
 
+void name_outside(graph::Recorder& r, const Context& c, const std::string& name, graph::Value v,
+                  const Rows& rows) {
+  const std::int64_t width = r.info(v).shape[1];
+  r.name(name, v,
+         {.rows = rows,
+          .first_row = c.split_rows() ? c.rows_outside(rows) * c.shard : 0,
+          .columns = width,
+          .all_columns = width});
+}
+
+void name_inside(graph::Recorder& r, const Context& c, const std::string& name, graph::Value v,
+                 const Rows& rows, std::int64_t full_width, std::int64_t within) {
+  const std::int64_t share = div_exact(full_width, c.shards);
+  r.name(name, v,
+         {.rows = rows,
+          .columns = share,
+          .first_column = share * c.shard,
+          .all_columns = full_width,
+          .within = within});
+}
+
 }  // namespace tfm::nn

@@ -106,5 +106,11 @@ graph::Value leave_tp_region(graph::Recorder& r, const Context& c, graph::Value 
 // Region of a rank's rows outside, and of its columns inside the tensor-parallel region.
 ops::ActivationRegion outside_tp_region(const Context& c, const Rows& rows, std::int64_t width);
 ops::ActivationRegion inside_tp_region(const Context& c, const Rows& rows, std::int64_t full_width);
+// Names a value outside of the tensor-parallel region, and columns of one inside of it that are
+// from `within` on this rank's share of `full_width`.
+void name_outside(graph::Recorder& r, const Context& c, const std::string& name, graph::Value v,
+                  const Rows& rows);
+void name_inside(graph::Recorder& r, const Context& c, const std::string& name, graph::Value v,
+                 const Rows& rows, std::int64_t full_width, std::int64_t within = 0);
 
 }  // namespace tfm::nn

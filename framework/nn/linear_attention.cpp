@@ -25,12 +25,13 @@ graph::Value LinearAttention::mix(graph::Recorder& r, graph::Value x, const Laye
   const graph::Recorder::Named scope(r, name_);
   const std::int64_t width = sizes_of(context_.shards).width();
   const graph::Value qkv = qkv_(r, enter_tp_region(r, context_, x)),
-                     y = ops::linear_attention(
+                     sums = ops::linear_attention(
                          r, ops::share_heads(r, qkv, {{width, width, width}}, c.rows),
                          sizes_of(context_.shards * c.rows.share.ranks), ops::whole(c.rows),
-                         c.k_segments, state);
-  return leave_tp_region(r, context_, output_(r, ops::share_positions(r, y, {{width}}, c.rows)),
-                         output_.bias(r));
+                         c.k_segments, state),
+                     y = ops::share_positions(r, sums, {{width}}, c.rows);
+  name_inside(r, context_, "heads", y, c.rows, options_.sizes.width());
+  return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
 }
 
 graph::Value LinearAttention::record(graph::Recorder& r, graph::Value x,

@@ -61,7 +61,9 @@ Arguments::Arguments(int argc, char** argv, const std::vector<OptionSpec>& known
     }
     const bool short_option = arg.size() > 1 && arg[0] == '-' && equals == std::string::npos;
     if (!arg.starts_with("--") && (further || !short_option || is_file(arg))) {
-      if (further) {
+      const bool is_key = meant_key_ && equals != std::string::npos && arg.find('.') < equals &&
+                          arg.find('/') > equals && !is_file(arg);
+      if (further && !is_key) {
         further->push_back(arg);
         continue;
       }

@@ -231,7 +231,7 @@ def check_man_pages(made):
     # What a program has several of is explained one by one, and a usage is whole.
     for program, lines in (("tfm-bench", [".SS tfm\\-bench step", ".SS tfm\\-bench kernels"]), ("tfm-data", [".B info FILE [\\-\\-seq\\-len N]"]),
                            ("tfm-convert", [".B tfm\\-convert import HF_DIR OUT_DIR [\\-\\-force]"]),
-                           ("tfm-probe", [r"[mpirun \-np N] tfm\-probe MODEL_DIR \-\-batch IN.safetensors \-\-out OUT.safetensors [\-\-gradients] "
+                           ("tfm-probe", [r"[mpirun \-np N] tfm\-probe MODEL_DIR \-\-batch IN.safetensors \-\-out OUT.safetensors [OPTION...] "
                                           "[section.key=value ...]"])):
         assert set(lines) <= set((made / "man/man1" / f"{program}.1").read_text().splitlines()), program
     keys = re.findall(r"^\| `([\w.]+)`", output(BIN / "tfm-train", "--keys"), re.MULTILINE)

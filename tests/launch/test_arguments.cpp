@@ -66,6 +66,9 @@ TEST(Arguments, ValuesAreNotOptions) {
   const Arguments a = read({"--input", "a", "-", "-x", "--ranks", "-3"});
   EXPECT_EQ(a.all("--input"), (std::vector<std::string>{"a", "-", "-x"}));
   EXPECT_EQ(a.get("--ranks"), "-3");
+  const Arguments keys = read({"--input", "a", "train.steps=3", "b=c"});
+  EXPECT_EQ(keys.all("--input"), (std::vector<std::string>{"a", "b=c"}));
+  EXPECT_EQ(keys.overrides(), std::vector<std::string>{"train.steps=3"});
   EXPECT_EQ(read({"-"}).positional(), std::vector<std::string>{"-"});
 }
 

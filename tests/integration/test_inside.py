@@ -1,0 +1,188 @@
+"""tfm-probe's view of the inside of a model: activations and attention as transformers has them (tests/fixtures/make_inside.py) and the
+same on every layout; units and heads put to zero as in weights that were zeroed by hand; values replaced.
+
+usage: test_inside.py BIN
+"""
+import array
+import json
+import math
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "tests/fixtures/huggingface"
+LAYOUTS = {
+    "gemma2_0": [(4, ["parallel.tensor=2", "parallel.sequence=true"]), (4, ["parallel.pipeline=2", "parallel.context=2"]), (2, [])],
+    "bart_3": [(4, ["parallel.tensor=2", "parallel.pipeline=2"]), (4, ["parallel.context=2"])],
+    "t5_3": [(4, ["parallel.tensor=2", "parallel.context=2"])],
+    "qwen3_next_1": [(4, ["parallel.tensor=2", "parallel.pipeline=2"])],
+}
+
+
+def run(*command, ranks=0, code=0):
+    command = [str(c) for c in command]
+    if ranks > 0:
+        command = [str(ROOT / "tests/mpirun.sh"), str(ranks), *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def read(path):
+    """name -> (type, shape, bytes)."""
+    data = pathlib.Path(path).read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    return {k: (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
+            for k, v in json.loads(data[8:8 + n]).items() if k != "__metadata__"}
+
+
+def write(path, content):
+    header, data = {}, b""
+    for name, (dtype, shape, raw) in content.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    text += b" " * (-len(text) % 8)
+    pathlib.Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def floats(tensor):
+    assert tensor[0] == "F32"
+    return array.array("f", tensor[2])
+
+
+def probe(model, *args, ranks=0, batch=None, code=0):
+    model = FIXTURES / model if isinstance(model, str) else model
+    text = run(BIN / "tfm-probe", model, "--batch", batch or model / "batch.safetensors", "--out", "out.safetensors", *args, ranks=ranks, code=code)
+    return read("out.safetensors") if code == 0 else text
+
+
+def compare(what, want, got, rows=None, tolerance=1e-6):
+    assert want[1] == got[1], f"{what}: shape {got[1]}, expected {want[1]}"
+    width = want[1][-1]
+    a, b = floats(want), floats(got)
+    scale = max(1, max(map(abs, a)))
+    for r in range(len(a) // width):
+        if rows and not rows(r, want[1]):
+            continue
+        error = max(abs(x - y) for x, y in zip(a[r * width:(r + 1) * width], b[r * width:(r + 1) * width]))
+        assert error <= tolerance * scale, f"{what}: row {r} differs by {error} at a scale of {scale}"
+
+
+def check_against_transformers():
+    for folder in sorted(p.parent for p in FIXTURES.glob("*/inside.safetensors")):
+        batch = read(folder / "batch.safetensors")
+        found = probe(folder, "--activations", "all", "--attention", "all")
+        masks = {part: array.array("q", batch[k][2]) for part, k in (("encoder", "attention_mask"), ("decoder", "decoder_attention_mask")) if k in batch}
+        for name, want in read(folder / "inside.safetensors").items():
+            mask = masks.get("decoder" if "decoder" in name or "cross" in name else "encoder")
+            real = lambda r, shape: not mask or shape[-2] * shape[0] != len(mask) or mask[r // math.prod(shape[1:-1]) * shape[-2] + r % shape[-2]]
+            compare(f"{folder.name} {name}", want, found[name], rows=real)
+
+
+def check_layouts():
+    for model, layouts in LAYOUTS.items():
+        one = probe(model, "--activations", "all", "--attention", "all")
+        for ranks, args in layouts:
+            found = probe(model, "--activations", "all", "--attention", "all", *args, ranks=ranks)
+            assert found.keys() == one.keys()
+            for name, want in one.items():
+                if not name.startswith("logits"):  # test_exchange.py compares them
+                    compare(f"{model} on {ranks} ranks {args}: {name}", want, found[name], tolerance=2e-5 if model == "qwen3_next_1" else 1e-6)
+
+
+def check_names():
+    for model in ("bart_3", "qwen3_next_1", "gpt2_1"):
+        folder = FIXTURES / model
+        found = probe(model, "--activations", "all", "--attention", "all")
+        listed = run(BIN / "tfm-probe", folder, "--list", "--batch", folder / "batch.safetensors").splitlines()
+        assert listed == [f"{k} ({', '.join(map(str, v[1]))})" for k, v in found.items() if not k.startswith(("logits", "loss"))], listed
+    letters = run(BIN / "tfm-probe", FIXTURES / "bart_3", "--list")
+    assert "encoder.layers.0.ffn.hidden (B, S, " in letters and "attention.cross.1 (B, 4, T, S)" in letters, letters
+    found = probe("gpt2_1", "--activations", "layers.*.output", "layers.0.ffn.*", "--attention", "1:2", "1:0", "0")
+    assert [k for k in found if k.startswith("layers")] == ["layers.0.ffn.hidden", "layers.0.ffn.output", "layers.0.output", "layers.1.output"]
+    every = probe("gpt2_1", "--attention", "all")
+    assert found["attention.0"] == every["attention.0"]
+    one, rows = floats(every["attention.1"]), 7 * 7
+    assert floats(found["attention.1"]) == one[2 * rows:] + one[:rows]
+
+
+def zeroed(source, tensor, columns):
+    """A copy of the model whose weight (rows, columns) is zero in these columns."""
+    folder = pathlib.Path("zeroed")
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_bytes((FIXTURES / source / "config.json").read_bytes())
+    weights = read(FIXTURES / source / "model.safetensors")
+    dtype, shape, raw = weights[tensor]
+    values = array.array("f", raw)
+    for i in range(len(values)):
+        if i % shape[1] in columns:
+            values[i] = 0
+    write(folder / "model.safetensors", {**weights, tensor: (dtype, shape, values.tobytes())})
+    return folder
+
+
+def check_ablation():
+    model, batch, tensor = "gemma2_0", FIXTURES / "gemma2_0/batch.safetensors", ["parallel.tensor=2"]
+    loss = floats(probe(model)["loss"])[0]
+    units = zeroed(model, "model.layers.1.mlp.down_proj.weight", {3, 17})
+    size = read(FIXTURES / model / "model.safetensors")["model.layers.0.self_attn.o_proj.weight"][1][1] // 4
+    want, found = probe(units, batch=batch)["loss"], probe(model, "--ablate", "layers.1.ffn:unit=3,17")
+    assert found["loss.ablated"] == want and floats(found["loss"])[0] == loss != floats(want)[0], (floats(found["loss.ablated"]), floats(want))
+    found = probe(model, "--ablate", "layers.1.ffn:unit=3", "--ablate", "layers.1.ffn:unit=17", *tensor, ranks=2)
+    assert found["loss.ablated"] == probe(units, *tensor, ranks=2, batch=batch)["loss"]
+    heads = [floats(probe(zeroed(model, "model.layers.0.self_attn.o_proj.weight", range(h * size, (h + 1) * size)), batch=batch)["loss"])[0]
+             for h in range(4)]
+    for ranks, args in ((0, []), (2, tensor), (2, ["parallel.pipeline=2"])):
+        found = probe(model, "--ablate", "layers.0.attention:head=all", *args, ranks=ranks)
+        assert found["ablation.layers.0.attention"][1] == [4]
+        for h, change in enumerate(floats(found["ablation.layers.0.attention"])):
+            assert abs(change - (heads[h] - loss)) <= 2e-6, (ranks, h, change, heads[h] - loss)
+
+
+def check_patch():
+    source = read(FIXTURES / "gemma2_0/batch.safetensors")
+    dtype, shape, raw = source["input_ids"]
+    other = array.array("q", raw)
+    other.reverse()
+    write("other.safetensors", {**source, "input_ids": (dtype, shape, other.tobytes())})
+    want = probe("gemma2_0", "--activations", "layers.0.output", "layers.1.attention.output", batch="other.safetensors")
+    write("patch.safetensors", {"layers.0.output": want["layers.0.output"]})
+    for ranks, args in ((0, []), (4, ["parallel.pipeline=2", "parallel.context=2"]), (2, ["parallel.tensor=2", "parallel.sequence=true"])):
+        found = probe("gemma2_0", "--patch", "layers.0.output=patch.safetensors", "--activations", "layers.1.attention.output", *args, ranks=ranks)
+        compare(f"patched on {ranks} ranks", want["loss"], found["loss.patched"])
+        compare(f"patched on {ranks} ranks", want["layers.1.attention.output"], found["layers.1.attention.output"])
+
+
+def check_refusals():
+    write("patch.safetensors", {"x": ("F32", [1, 1], struct.pack("f", 0))})
+    for model, args, says, code in (
+            ("gpt2_1", ["--activations", "layers.0.outptu"], "did you mean 'layers.0.output'?", 2),
+            ("gpt2_1", ["--activations", "layers.7.ffn.hidden"], "did you mean 'layers.0.ffn.hidden'?", 2),
+            ("gpt2_1", ["--activations", "layers.*.nothing"], "--list shows all names", 2),
+            ("gpt2_1", ["--attention", "2"], "expected a layer of the model, one of 0, 1", 2),
+            ("gpt2_1", ["--attention", "0:3"], "expected a head from 0 to 2", 2),
+            ("gpt2_1", ["--attention", "0:x"], "expected a head from 0 to 2", 2),
+            ("bart_3", ["--attention", "0"], "one of encoder.0", 2),
+            ("qwen3_next_1", ["--attention", "0"], "attention of type gated_delta", 2),
+            ("gpt2_1", ["--ablate", "layers.0.ffn:unit=19"], "numbers from 0 to 18", 2),
+            ("gpt2_1", ["--ablate", "layers.0.ffn:unit="], "numbers from 0 to 18", 2),
+            ("gpt2_1", ["--ablate", "layers.5.attention:head=0"], "did you mean 'layers.0.attention'?", 2),
+            ("gpt2_1", ["--ablate", "layers.0.ffn"], "expected PART:unit=I", 2),
+            ("gpt2_1", ["--patch", "layers.0.output"], "expected NAME=FILE", 2),
+            ("gpt2_1", ["--patch", "layers.0.outpt=patch.safetensors"], "did you mean 'layers.0.output'?", 2),
+            ("gpt2_1", ["--patch", "layers.0.output=patch.safetensors"], "expected (1, 7, 18)", 3)):
+        text = probe(model, *args, code=code)
+        assert says in text, (args, text)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    for check in (check_against_transformers, check_layouts, check_names, check_ablation, check_patch, check_refusals):
+        check()
+        print("ok", check.__name__)
