@@ -25,7 +25,10 @@ constexpr const char* kHelp =
                      of using those of a reference core
   --suggest          the five fastest layouts for the ranks that fit the device, by predicted
                      time, with the overrides that choose them, and why others are none of them
-  --json             print JSON
+  --table            the components of the model instead: parameters, FLOPs of a step, bytes that a
+                     rank keeps of a micro-batch for backward; layers that are alike in one row
+  --trace            the values that forward computes in one layer of each kind instead
+  --json             print JSON; with --table and --trace besides all else
   --help, --version
 Needs neither MPI nor a GPU. `bytes` of a collective is the size of the whole tensor, `count`
 counts consecutive equal collectives, `ring_bytes` are what a rank sends. Predicted times use the
@@ -100,6 +103,8 @@ int run(int argc, char** argv) {
                                 {"--network"},
                                 {"--measure", false},
                                 {"--suggest", false},
+                                {"--table", false},
+                                {"--trace", false},
                                 {"--json", false}},
                                config::meant_key);
   const int ranks = static_cast<int>(args.integer("--ranks", 1, 1, launch::kMostRanks));
@@ -117,9 +122,15 @@ int run(int argc, char** argv) {
   choice.layout.apply(config);
   config::resolve_for_ranks(config, ranks);
   const plan::RankPlans plans(config);
+  const bool table = args.has("--table"), trace = args.has("--trace");
+  if (!json && table) launch::print_table(launch::describe_table(plans));
+  if (!json && trace) launch::print_trace(launch::describe_trace(plans));
+  if (!json && (table || trace)) return 0;
   launch::Json j = launch::describe_plan(plans, read, choice, device);
   if (!json) return launch::print_plan(j, plans), 0;
   j["collectives"] = launch::describe_collectives(plans.first().collectives());
+  if (table) j["table"] = launch::describe_table(plans);
+  if (trace) j["trace"] = launch::describe_trace(plans);
   print(j);
   return 0;
 }

@@ -17,6 +17,13 @@ using Json = nlohmann::ordered_json;
 Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
                    const plan::Choice& choice, const plan::DeviceModel& device);
 void print_plan(const Json& j, const plan::RankPlans& plans);
+// Components of the model, those of layers that are configured alike in one row: parameters, FLOPs
+// of a step on all ranks, and what a micro-batch's forward pass keeps on a rank of their stage.
+Json describe_table(const plan::RankPlans& plans);
+void print_table(const Json& rows);
+// The values that a micro-batch computes in forward, of one layer of each kind.
+Json describe_trace(const plan::RankPlans& plans);
+void print_trace(const Json& rows);
 // The calls in order, with consecutive equal ones counted.
 Json describe_collectives(std::span<const comm::CollectiveCall> calls);
 

@@ -1,5 +1,6 @@
 """tfm-probe's view of the inside of a model: activations and attention as transformers has them (tests/fixtures/make_inside.py) and the
 same on every layout; units and heads put to zero as in weights that were zeroed by hand; values replaced.
+What tfm-plan --table says of published models.
 
 usage: test_inside.py BIN
 """
@@ -8,6 +9,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -181,8 +183,34 @@ def check_refusals():
         assert says in text, (args, text)
 
 
+# Parameters as in tests/models/test_presets.cpp, where they are compared with what was published.
+PUBLISHED = {"gpt2-124m": 124439808, "bert-base": 109514298, "t5-base": 222903552, "llama-8b": 8030261248, "transformer-base": 63082496}
+
+
+def check_table():
+    for preset, parameters in PUBLISHED.items():
+        family = {"bert": "encoder", "t5": "encoder_decoder", "tran": "encoder_decoder"}.get(preset.split("-")[0][:4], "decoder")
+        data = {"encoder": "{type: mlm, path: x}", "encoder_decoder": "{type: pairs, source: x, target: x}"}.get(family, "{type: text, path: x}")
+        pathlib.Path("cfg.yaml").write_text(f"model: {{preset: {preset}}}\ntrain: {{steps: 1, seq_len: 64, global_batch_size: 8, micro_batch_size: 1}}\n"
+                                            f"data: {{train: {data}, tokenizer: bytes}}\n")
+        for args in ([], ["--ranks", "8", "parallel.tensor=2", "parallel.pipeline=2"]) if preset in ("gpt2-124m", "t5-base") else ([],):
+            plan = json.loads(run(BIN / "tfm-plan", "cfg.yaml", "--table", "--json", *args))
+            total = {key: sum(row[key] for row in plan["table"]) for key in ("parameters", "flops", "activation_bytes")}
+            assert total["parameters"] == plan["parameters"] == parameters, (preset, total, plan["parameters"])
+            assert math.isclose(total["flops"], plan["flops_per_step"], rel_tol=1e-9), (preset, total, plan["flops_per_step"])
+            rows = {row["name"]: row for row in plan["table"]}
+            if preset == "gpt2-124m":  # 12 layers of width 768: 4 d^2 + 4 d and 8 d^2 + 5 d
+                assert [(rows[k]["times"], rows[k]["parameters"]) for k in ("layers.0.attention", "layers.0.ffn", "layers.0.ffn_norm", "embedding")] == [
+                    (12, 12 * 2362368), (12, 12 * 4722432), (12, 12 * 1536), (1, 50257 * 768)], rows
+                assert rows["layers.0.ffn"]["flops"] == 6 * 8 * 64 * 12 * 8 * 768 * 768 and rows["layers.0.ffn"]["activation_bytes"] > 0
+    text = run(BIN / "tfm-plan", "cfg.yaml", "--table")
+    assert re.search(r"^sum +63082496 ", text, re.MULTILINE) and "query.weight 512x512" in text, text
+    trace = run(BIN / "tfm-plan", "cfg.yaml", "--trace")
+    assert re.search(r"^decoder.layers.0.cross_attention.linear +linear +\(64, 512\)", trace, re.MULTILINE) and "layers.1." not in trace, trace
+
+
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
-    for check in (check_against_transformers, check_layouts, check_names, check_ablation, check_patch, check_refusals):
+    for check in (check_against_transformers, check_layouts, check_names, check_ablation, check_patch, check_refusals, check_table):
         check()
         print("ok", check.__name__)
