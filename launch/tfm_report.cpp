@@ -5,6 +5,7 @@
 #include "io/file.h"
 #include "launch/programs.h"
 #include "launch/support/program.h"
+#include "report/inside.h"
 #include "report/page.h"
 
 namespace {
@@ -12,10 +13,12 @@ namespace {
 using namespace tfm;
 
 constexpr const char* kHelp =
-    R"(usage: tfm-report RUN_DIR... -o FILE.html
+    R"(usage: tfm-report [RUN_DIR...] [--probe FILE] -o FILE.html
   RUN_DIR            directory of a run's metrics.jsonl, that file, or a directory with runs below it,
                      such as a sweep's; several runs are compared. Results of tfm-bench scaling
                      (*.json, *.csv) beside metrics.jsonl are shown, too
+  --probe FILE       what tfm-probe wrote with --attention and --activations: maps of attention, and
+                     the norm of layers.*.output by layer, of the first sequence
   --output FILE      the page to write; -o FILE is short for it
   --help, --version
 The page needs nothing beside it: pictures are inline SVG, and nothing is loaded from a network.
@@ -29,21 +32,25 @@ int run(int argc, char** argv) {
   std::string output = "--output";
   for (char*& word : words)
     if (std::string_view(word) == "-o") word = output.data();
-  const launch::Arguments args(argc, words.data(), {{"--output"}});
+  const launch::Arguments args(argc, words.data(), {{"--output"}, {"--probe"}});
   std::vector<std::string> paths = args.positional();
   // A path such as lr=0.1 reads like an override.
   paths.insert(paths.end(), args.overrides().begin(), args.overrides().end());
-  if (paths.empty())
+  const std::string probe = args.get("--probe");
+  if (paths.empty() && probe.empty())
     throw Error(ExitCode::usage, "expected a run directory, which holds metrics.jsonl; see --help");
   const std::string to = args.get("--output");
   if (to.empty())
     throw Error(ExitCode::usage, "the page to write is missing; expected -o FILE.html");
-  const std::vector<report::Run> runs = report::read_runs(paths);
-  for (const report::Run& r : runs)
-    for (const std::string& file : r.files)
-      if (std::error_code none; std::filesystem::equivalent(file, to, none))
-        throw Error(ExitCode::usage, to + ": the page is made from it; choose another file");
-  const std::string page = report::page(runs);
+  const std::vector<report::Run> runs =
+      paths.empty() ? std::vector<report::Run>() : report::read_runs(paths);
+  std::vector<std::string> files{probe};
+  for (const report::Run& r : runs) files.insert(files.end(), r.files.begin(), r.files.end());
+  for (const std::string& file : files)
+    if (std::error_code none; std::filesystem::equivalent(file, to, none))
+      throw Error(ExitCode::usage, to + ": the page is made from it; choose another file");
+  const std::string page =
+      report::page(runs, probe.empty() ? std::string() : report::inside(probe));
   io::replace_file(to, page);
   for (const report::Run& r : runs)
     for (const std::string& note : r.notes)

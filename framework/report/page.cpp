@@ -128,25 +128,28 @@ std::string choice_styles() {
 
 }  // namespace
 
-std::string page(const Runs& runs) {
+std::string page(const Runs& runs, const std::string& inside) {
   struct Section {
     const char *id, *title;
     std::string html;
   };
-  const Section sections[] = {{"differences", "What differs", differences(runs)},
-                              {"summary", "Summary", summary(runs)},
-                              {"loss", "Loss", loss(runs)},
-                              {"evaluation", "Evaluation", evaluations(runs)},
-                              {"optimization", "Optimization", optimization(runs)},
-                              {"speed", "Speed", speed(runs)},
-                              {"time", "Time by phase", phases(runs)},
-                              {"memory", "Memory", memory(runs)},
-                              {"collectives", "Collectives", collectives(runs)},
-                              {"experts", "Experts", experts(runs)},
-                              {"scaling", "Scaling", scaling(runs)},
-                              {"configuration", "Configuration", configuration(runs)}};
-  const std::string title =
-      runs.size() == 1 ? "Run " + runs[0].name : std::to_string(runs.size()) + " runs compared";
+  std::vector<Section> sections{{"inside", "Inside of the model", inside}};
+  if (!runs.empty())
+    sections.insert(sections.begin(), {{"differences", "What differs", differences(runs)},
+                                       {"summary", "Summary", summary(runs)},
+                                       {"loss", "Loss", loss(runs)},
+                                       {"evaluation", "Evaluation", evaluations(runs)},
+                                       {"optimization", "Optimization", optimization(runs)},
+                                       {"speed", "Speed", speed(runs)},
+                                       {"time", "Time by phase", phases(runs)},
+                                       {"memory", "Memory", memory(runs)},
+                                       {"collectives", "Collectives", collectives(runs)},
+                                       {"experts", "Experts", experts(runs)},
+                                       {"scaling", "Scaling", scaling(runs)},
+                                       {"configuration", "Configuration", configuration(runs)}});
+  const std::string title = runs.empty()       ? "Inside of a model"
+                            : runs.size() == 1 ? "Run " + runs[0].name
+                                               : std::to_string(runs.size()) + " runs compared";
   std::string nav, body;
   for (const Section& s : sections) {
     if (s.html.empty()) continue;

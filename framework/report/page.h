@@ -7,7 +7,8 @@
 
 namespace tfm::report {
 
-// The report of one run, or of several runs compared.
-std::string page(const std::vector<Run>& runs);
+// The report of one run, or of several runs compared. `inside`: the section of that name, or empty;
+// the page may have it alone.
+std::string page(const std::vector<Run>& runs, const std::string& inside = {});
 
 }  // namespace tfm::report

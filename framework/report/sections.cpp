@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "core/strings.h"
 #include "telemetry/progress.h"
@@ -177,8 +178,11 @@ std::string table(const std::string& caption, const std::vector<std::string>& he
 std::string figure(const std::string& title, const std::string& about, const std::string& picture,
                    const std::string& table) {
   return "<figure><figcaption><h3>" + escaped(title) + "</h3><p>" + escaped(about) +
-         "</p></figcaption>\n" + picture + "<details><summary>Table: " + escaped(title) +
-         "</summary>\n" + table + "</details></figure>\n";
+         "</p></figcaption>\n" + picture +
+         (table.empty() ? ""
+                        : "<details><summary>Table: " + escaped(title) + "</summary>\n" + table +
+                              "</details>") +
+         "</figure>\n";
 }
 
 std::string loss(const Runs& runs) {

@@ -19,7 +19,7 @@ double mean_after_first(const Series& s);     // of finite values; NaN: none
 
 std::string table(const std::string& caption, const std::vector<std::string>& header,
                   const Rows& rows);
-// A picture with a heading, a line about it, and a table that can be opened below it.
+// A picture with a heading, a line about it, and a table, if any, that can be opened below it.
 std::string figure(const std::string& title, const std::string& about, const std::string& picture,
                    const std::string& table);
 

@@ -1,5 +1,5 @@
 """tfm-probe's view of the inside of a model: activations and attention as transformers has them (tests/fixtures/make_inside.py) and the
-same on every layout; units and heads put to zero as in weights that were zeroed by hand; values replaced.
+same on every layout; units and heads put to zero as in weights that were zeroed by hand; values replaced; the report's pictures of them.
 What tfm-plan --table says of published models.
 
 usage: test_inside.py BIN
@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 BIN = pathlib.Path(sys.argv[1]).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -183,6 +184,22 @@ def check_refusals():
         assert says in text, (args, text)
 
 
+def check_report():
+    probe("bart_3", "--activations", "*.layers.*.output", "*.embedding", "--attention", "all")
+    run(BIN / "tfm-report", "--probe", "out.safetensors", "-o", "inside.html")
+    page = pathlib.Path("inside.html").read_text()
+    for title in ("Norm of the residual stream of the encoder", "attention.encoder.0, head 0", "attention.cross.1, head 3"):
+        assert f"<h3>{title}</h3>" in page, title
+    for svg in re.findall(r"<svg role=.*?</svg></div>", page, re.DOTALL):
+        xml.etree.ElementTree.fromstring(svg.removesuffix("</div>"))
+    rows = re.findall(r"<td>decoder.layers.1.output</td><td>([\d.]+)</td>", page)
+    dtype, shape, raw = read("out.safetensors")["decoder.layers.1.output"]
+    values, width = array.array("f", raw), shape[2]
+    norms = [math.sqrt(sum(x * x for x in values[t * width:(t + 1) * width])) for t in range(shape[1])]
+    assert abs(float(rows[0]) - sum(norms) / len(norms)) < 1e-3 * float(rows[0]), (rows, norms)
+    assert "there is nothing to draw" in run(BIN / "tfm-report", "--probe", FIXTURES / "bart_3/batch.safetensors", "-o", "x.html", code=3)
+
+
 # Parameters as in tests/models/test_presets.cpp, where they are compared with what was published.
 PUBLISHED = {"gpt2-124m": 124439808, "bert-base": 109514298, "t5-base": 222903552, "llama-8b": 8030261248, "transformer-base": 63082496}
 
@@ -211,6 +228,6 @@ def check_table():
 
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
-    for check in (check_against_transformers, check_layouts, check_names, check_ablation, check_patch, check_refusals, check_table):
+    for check in (check_against_transformers, check_layouts, check_names, check_ablation, check_patch, check_refusals, check_report, check_table):
         check()
         print("ok", check.__name__)

@@ -1,0 +1,12 @@
+#pragma once
+// The inside of a model, from the tensors that tfm-probe writes.
+#include <string>
+
+namespace tfm::report {
+
+// Pictures of the first sequence: the weights of attention of each head, tensors attention.* (B, H,
+// T, S), and the norm of the residual stream by layer, of layers.*.output (B, T, C). Error(input)
+// if the file has neither.
+std::string inside(const std::string& path);
+
+}  // namespace tfm::report
