@@ -251,6 +251,19 @@ Inside inside_of(const launch::Arguments& args, const config::Config& config,
   return inside;
 }
 
+// Ids of the first sequence, by which a report names rows of attention; of a file without, none.
+std::map<std::string, std::string> first_ids(const ProbeBatch& b, const launch::Asked& asked) {
+  std::map<std::string, std::string> ids;
+  if (asked.maps.empty()) return ids;
+  for (const Field field : {Field::ids, Field::source_ids})
+    if (const auto found = b.fields.find(field); found != b.fields.end()) {
+      const auto first = found->second.begin();
+      ids[std::string(info_of(field).name)] =
+          join(std::vector<std::int64_t>(first, first + b.shape.width(field)));
+    }
+  return ids;
+}
+
 // One pass with all changes, then one for each unit or head of what is to be put to zero alone.
 void add_inside(train::Engine& engine, const ProbeBatch& given, const ProbeBatch& batch,
                 const Inside& inside, std::vector<Output>& out) {
@@ -352,7 +365,7 @@ int run(int argc, char** argv) {
       throw Error(ExitCode::usage, in_quotes(o.name) + " is asked for twice");
     entries.push_back({o.name, "F32", o.shape});
   }
-  io::SafetensorsWriter writer(args.get("--out"), entries);
+  io::SafetensorsWriter writer(args.get("--out"), entries, first_ids(given, inside.asked));
   for (const Output& o : out) writer.write(std::span<const float>(o.data));
   writer.finish();
   return 0;

@@ -13,12 +13,13 @@ namespace {
 using namespace tfm;
 
 constexpr const char* kHelp =
-    R"(usage: tfm-report [RUN_DIR...] [--probe FILE] -o FILE.html
+    R"(usage: tfm-report [RUN_DIR...] [--probe FILE [--tokenizer DIR]] -o FILE.html
   RUN_DIR            directory of a run's metrics.jsonl, that file, or a directory with runs below it,
                      such as a sweep's; several runs are compared. Results of tfm-bench scaling
                      (*.json, *.csv) beside metrics.jsonl are shown, too
   --probe FILE       what tfm-probe wrote with --attention and --activations: maps of attention, and
                      the norm of layers.*.output by layer, of the first sequence
+  --tokenizer DIR    tokenizer by which the queries of these maps are named, instead of by their ids
   --output FILE      the page to write; -o FILE is short for it
   --help, --version
 The page needs nothing beside it: pictures are inline SVG, and nothing is loaded from a network.
@@ -32,13 +33,15 @@ int run(int argc, char** argv) {
   std::string output = "--output";
   for (char*& word : words)
     if (std::string_view(word) == "-o") word = output.data();
-  const launch::Arguments args(argc, words.data(), {{"--output"}, {"--probe"}});
+  const launch::Arguments args(argc, words.data(), {{"--output"}, {"--probe"}, {"--tokenizer"}});
   std::vector<std::string> paths = args.positional();
   // A path such as lr=0.1 reads like an override.
   paths.insert(paths.end(), args.overrides().begin(), args.overrides().end());
   const std::string probe = args.get("--probe");
   if (paths.empty() && probe.empty())
     throw Error(ExitCode::usage, "expected a run directory, which holds metrics.jsonl; see --help");
+  if (args.has("--tokenizer") && probe.empty())
+    throw Error(ExitCode::usage, "--tokenizer names what --probe shows; expected --probe FILE");
   const std::string to = args.get("--output");
   if (to.empty())
     throw Error(ExitCode::usage, "the page to write is missing; expected -o FILE.html");
@@ -49,8 +52,10 @@ int run(int argc, char** argv) {
   for (const std::string& file : files)
     if (std::error_code none; std::filesystem::equivalent(file, to, none))
       throw Error(ExitCode::usage, to + ": the page is made from it; choose another file");
+  std::unique_ptr<const tokenizer::Tokenizer> names;
+  if (args.has("--tokenizer")) names = tokenizer::load_tokenizer(args.get("--tokenizer"));
   const std::string page =
-      report::page(runs, probe.empty() ? std::string() : report::inside(probe));
+      report::page(runs, probe.empty() ? std::string() : report::inside(probe, names.get()));
   io::replace_file(to, page);
   for (const report::Run& r : runs)
     for (const std::string& note : r.notes)

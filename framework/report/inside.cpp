@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <sstream>
 
 #include "core/strings.h"
 #include "io/safetensors.h"
@@ -12,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kMostTokens = 96;  // of a map, from the first on
 constexpr std::size_t kMostMaps = 48;
+constexpr std::string_view kEncoder = "encoder.";
 
 // Tensors whose names are `before`, a number and `after`, in the order of the numbers.
 std::map<std::int64_t, std::string> numbered(const io::SafetensorsReader& file,
@@ -61,12 +64,28 @@ struct HeadMap {
   }
 };
 
-std::string draw_map(const std::string& title, const HeadMap& head) {
+// Of the ids "1, 2, 3" of a file, or none.
+std::vector<std::string> names_of(const io::SafetensorsReader& file, const std::string& ids,
+                                  const tokenizer::Tokenizer* tokenizer) {
+  std::vector<std::string> names;
+  const auto found = file.metadata().find(ids);
+  std::istringstream text(found == file.metadata().end() ? std::string() : found->second);
+  for (std::string word; std::getline(text, word, ',');) {
+    const std::int32_t id = std::atoi(word.c_str());
+    names.push_back(tokenizer && tokenizer->knows(id) ? tokenizer->decode(std::span(&id, 1))
+                                                      : std::to_string(id));
+  }
+  return names;
+}
+
+std::string draw_map(const std::string& title, const HeadMap& head,
+                     const std::vector<std::string>& names) {
   HeatMap map{.id = id_of(title),
               .title = title,
               .description = "A row for each query, a column for each key."};
   for (std::int64_t t = 0; t < std::min(head.queries, kMostTokens); ++t) {
-    map.labels.push_back(std::to_string(t));
+    const bool named = t < std::ssize(names);
+    map.labels.push_back(std::to_string(t) + (named ? " " + shorten(names[t], 16) : ""));
     std::vector<double>& row = map.rows.emplace_back();
     for (std::int64_t s = 0; s < std::min(head.keys, kMostTokens); ++s)
       row.push_back(head.at(t, s));
@@ -75,7 +94,7 @@ std::string draw_map(const std::string& title, const HeadMap& head) {
 }
 
 std::string attention_of(const io::SafetensorsReader& file, const std::string& name,
-                         std::size_t& maps) {
+                         const std::vector<std::string>& names, std::size_t& maps) {
   const std::vector<std::int64_t>& shape = file.info(name).shape;
   if (shape.size() != 4 || file.info(name).elements() == 0) return "";
   const std::vector<float> weights = first_sequence(file, name);
@@ -86,24 +105,30 @@ std::string attention_of(const io::SafetensorsReader& file, const std::string& n
     rows.push_back({std::to_string(h), printed("%.3f", head.mean_at(0)),
                     printed("%.3f", head.mean_at(1)), printed("%.3f", head.mean_at_first()),
                     printed("%.2f", head.entropy())});
-    if (maps == kMostMaps) continue;
-    ++maps;
+    if (++maps > kMostMaps) continue;
     const std::string title = name + ", head " + std::to_string(h);
-    html += figure(
-        title, "A row for each query, a column for each key; at full strength all of the weight.",
-        draw_map(title, head), "");
+    html +=
+        figure(title,
+               "A row for each query, a column for each key, the first " +
+                   std::to_string(kMostTokens) + " at most; at full strength all of the weight.",
+               draw_map(title, head, names), "");
   }
-  return "<div class=\"figures\">" + html + "</div>" +
+  return (html.empty() ? "" : "<div class=\"figures\">" + html + "</div>") +
          table(name + ": mean weights of each head, by where the key is; entropy in bits",
                {"head", "the query's own", "the one before", "the first", "entropy"}, rows);
 }
 
-std::string attention(const io::SafetensorsReader& file) {
+std::string attention(const io::SafetensorsReader& file, const tokenizer::Tokenizer* tokenizer) {
+  const std::vector<std::string> names = names_of(file, "ids", tokenizer),
+                                 source = names_of(file, "source_ids", tokenizer);
   std::string html;
   std::size_t maps = 0;
-  for (const char* stack : {"", "encoder.", "decoder.", "cross."})
-    for (const auto& [layer, name] : numbered(file, std::string("attention.") + stack, ""))
-      html += attention_of(file, name, maps);
+  for (const std::string stack : {"", "encoder.", "decoder.", "cross."})
+    for (const auto& [layer, name] : numbered(file, "attention." + stack, ""))
+      html += attention_of(file, name, stack == kEncoder ? source : names, maps);
+  if (maps > kMostMaps)
+    html = "<p class=\"about\">The first " + std::to_string(kMostMaps) + " of " +
+           std::to_string(maps) + " maps are drawn.</p>" + html;
   return html;
 }
 
@@ -162,11 +187,11 @@ std::string residual(const io::SafetensorsReader& file, const std::string& stack
 
 }  // namespace
 
-std::string inside(const std::string& path) {
+std::string inside(const std::string& path, const tokenizer::Tokenizer* tokenizer) {
   const io::SafetensorsReader file(path);
   std::string norms;
   for (const char* stack : {"", "encoder.", "decoder."}) norms += residual(file, stack);
-  const std::string maps = attention(file);
+  const std::string maps = attention(file, tokenizer);
   if (norms.empty() && maps.empty())
     throw Error(ExitCode::input,
                 path +

@@ -192,6 +192,10 @@ def check_report():
         assert f"<h3>{title}</h3>" in page, title
     for svg in re.findall(r"<svg role=.*?</svg></div>", page, re.DOTALL):
         xml.etree.ElementTree.fromstring(svg.removesuffix("</div>"))
+    batch = read(FIXTURES / "bart_3/batch.safetensors")
+    assert f">1 {array.array('q', batch['input_ids'][2])[1]}</text>" in page
+    run(BIN / "tfm-report", "--probe", "out.safetensors", "--tokenizer", "bytes", "-o", "named.html")
+    assert "expected --probe FILE" in run(BIN / "tfm-report", FIXTURES, "--tokenizer", "bytes", "-o", "x.html", code=2)
     rows = re.findall(r"<td>decoder.layers.1.output</td><td>([\d.]+)</td>", page)
     dtype, shape, raw = read("out.safetensors")["decoder.layers.1.output"]
     values, width = array.array("f", raw), shape[2]
