@@ -103,8 +103,13 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
   c.type = config::first_type(config.model.family, is_text ? Files::text : Files::tokens);
   c.paths = {{args.get(is_text ? "--text" : "--tokens"), 1}};
   const config::SourceConfig& run = config.data.train;
-  if (run.type == c.type)
+  if (run.kind().files == Files::any) c.type = run.type;
+  if (run.type == c.type) {
     c.mask_probability = run.mask_probability, c.mean_span_length = run.mean_span_length;
+    c.whole_words = run.whole_words;
+    c.permute_sentences = run.permute_sentences, c.rotate = run.rotate;
+    c.delete_tokens = run.delete_tokens, c.mask_tokens = run.mask_tokens;
+  }
   config::fill_derived(c, config.model);
   c.field = run.field;
   c.documents = run.documents, c.next_sentence = run.next_sentence;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/strings.h"
+#include "data/samples_text.h"
 #include "launch/bench/peak.h"
 #include "launch/programs.h"
 #include "launch/support/automatic.h"
@@ -25,6 +26,8 @@ constexpr const char* kHelp =
                      in a folder named by its values; then write a report of all. Started again, it
                      continues. Exit code 1 if a run failed
   --launcher CMD     with --sweep: what starts the ranks of a run, such as "mpirun -np 4"
+  --samples N        print the first N sequences of the training data as text: what the model reads,
+                     and the labels
   --dump-config      print the effective configuration
   --keys             list all configuration keys with type, default and meaning
   --json-schema      print them as a JSON schema, for editors
@@ -73,6 +76,7 @@ int run(int argc, char** argv) {
                                 {"--ranks"},
                                 {"--sweep", true, true},
                                 {"--launcher"},
+                                {"--samples"},
                                 {"--dump-config", false},
                                 {"--keys", false},
                                 {"--json-schema", false}},
@@ -82,7 +86,7 @@ int run(int argc, char** argv) {
   if (args.has("--launcher") && !args.has("--sweep"))
     throw Error(ExitCode::usage, "--launcher is for --sweep; mpirun -np N starts N ranks");
   if (args.has("--sweep")) {
-    for (const char* other : {"--check", "--dump-config"})
+    for (const char* other : {"--check", "--samples", "--dump-config"})
       if (args.has(other))
         throw Error(ExitCode::usage, std::string(other) + " is for one run, --sweep for several");
     return launch::run_sweep(args);
@@ -96,6 +100,9 @@ int run(int argc, char** argv) {
   train::StopRequests requests;  // from now on: one that comes at the start is obeyed, too
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
   if (args.has("--dump-config") && !args.has("--check")) return print(config::dump_config(config));
+  if (args.has("--samples"))
+    return print(rank_of_launch() == 0 ? data::samples_text(config, args.integer("--samples", 1, 1))
+                                       : "");
   launch::Launch launch(true, config.parallel.timeout);
   launch::choose_device(launch, config);
   launch.check_same(config);
@@ -140,7 +147,8 @@ int run(int argc, char** argv) {
 int tfm::launch::train_main(int argc, char** argv) {
   using tfm::launch::Output;
   const bool prints = std::any_of(argv + 1, argv + argc, [](const std::string& a) {
-    return a == "--check" || a == "--dump-config" || a == "--keys" || a == "--json-schema";
+    return a == "--check" || a == "--samples" || a == "--dump-config" || a == "--keys" ||
+           a == "--json-schema";
   });
   return tfm::launch::guarded(argc, argv, kHelp, run, prints ? Output::results : Output::log);
 }

@@ -15,6 +15,9 @@ inline Field fraction(std::string_view name, std::string_view help) {  // [0, 1)
   return {
       .name = name, .help = help, .kind = FieldKind::real, .low = 0, .high = 1, .high_open = true};
 }
+inline Field share(std::string_view name, std::string_view help) {  // [0, 1]
+  return {.name = name, .help = help, .kind = FieldKind::real, .low = 0, .high = 1};
+}
 inline Field flag(std::string_view name, std::string_view help) {
   return {.name = name, .help = help, .kind = FieldKind::boolean};
 }

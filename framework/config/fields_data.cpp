@@ -73,6 +73,51 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
                  }});
 }
 
+void describe_noise(SourceConfig& s, FieldVisitor& v) {
+  Field masked = fraction(
+      "mask_probability",
+      "mlm, span_corruption, denoise, and labelled for the head lm of an encoder: fraction "
+      "of the tokens that are masked; auto: 0.15, denoise: 0.3");
+  masked.low_open = true;
+  v.value(with_word(masked, "auto"), s.mask_probability);
+  v.value(with_word(real("mean_span_length", 1,
+                         "span_corruption, denoise: mean length of a masked span, in tokens; "
+                         "auto: 3"),
+                    "auto"),
+          s.mean_span_length);
+  v.value(flag("whole_words",
+               "mlm, denoise: mask all tokens of a word together, which goes up to the next space, "
+               "of WordPiece to the next token without ##; denoise: spans count words"),
+          s.whole_words);
+  v.value(share("permute_sentences", "denoise: share of the sentences that change places"),
+          s.permute_sentences);
+  v.value(share("rotate",
+                "denoise: share of the sequences that are rotated to begin with any of their "
+                "tokens"),
+          s.rotate);
+  v.value(share("delete", "denoise: share of the tokens between spans that are deleted"),
+          s.delete_tokens);
+  v.value(
+      share("mask_tokens", "denoise: share of the tokens between spans that become a mask each"),
+      s.mask_tokens);
+}
+
+void describe(FimConfig& f, FieldVisitor& v) {
+  v.value(share("rate",
+                "fill in the middle: share of the documents that become prefix, suffix, middle "
+                "behind a special token each; their last three tokens give way"),
+          f.rate);
+  v.value(share("spm_rate", "share of these that become suffix, prefix, middle instead"),
+          f.spm_rate);
+  const char* id =
+      "id of the special token; -1: the tokenizer's, by the names that Qwen, StarCoder, "
+      "SantaCoder, "
+      "Code Llama or DeepSeek-Coder have for it";
+  v.value(number("prefix", -1, id), f.prefix);
+  v.value(number("middle", -1, id), f.middle);
+  v.value(number("suffix", -1, id), f.suffix);
+}
+
 void describe(SourceConfig& s, FieldVisitor& v) {
   std::vector<std::string_view> types;
   for (const SourceType& t : source_types()) types.push_back(t.name);
@@ -80,8 +125,10 @@ void describe(SourceConfig& s, FieldVisitor& v) {
       required(choice("type", types,
                       "tokens: token files (llm.c, Megatron); text: text, tokenized on the "
                       "fly; pairs: parallel text; mlm: masked language modeling on token files "
-                      "or text; span_corruption: T5's objective on token files or text; labelled: "
-                      "texts with labels, which heads of types classify, tag and regress learn; "
+                      "or text; span_corruption: T5's objective on token files or text; denoise: "
+                      "BART's; prefix_lm: the beginning of a text is the source, the rest the "
+                      "target; labelled: texts with labels, which heads of types classify, tag and "
+                      "regress learn; "
                       "chat: conversations, of "
                       "which a decoder learns what the assistant wrote")),
       s.type);
@@ -90,16 +137,7 @@ void describe(SourceConfig& s, FieldVisitor& v) {
   v.value(with_word(text("target", "pairs: text file with one target sentence per line"), "none"),
           s.target);
   describe_paths(s, v);
-  Field masked =
-      fraction("mask_probability",
-               "mlm, span_corruption, and labelled for the head lm of an encoder: fraction of the "
-               "tokens that are masked; auto: 0.15");
-  masked.low_open = true;
-  v.value(with_word(masked, "auto"), s.mask_probability);
-  v.value(with_word(real("mean_span_length", 1,
-                         "span_corruption: mean length of a masked span, in tokens; auto: 3"),
-                    "auto"),
-          s.mean_span_length);
+  describe_noise(s, v);
   v.value(flag("shuffle",
                "training data: shuffle the samples in every epoch, as a function of the seed"),
           s.shuffle);
@@ -110,15 +148,18 @@ void describe(SourceConfig& s, FieldVisitor& v) {
              "Megatron's index says so; packed (tokens, text): as separate, with documents whole "
              "that fit into `train.seq_len`, several in a sequence by best fit"),
       s.documents);
-  v.value(number("document_end", -1,
-                 "documents separate and packed: the id that ends a document; -1: the tokenizer's "
-                 "end-of-document id (`bytes`: 257)"),
-          s.document_end);
+  v.value(
+      number("document_end", -1,
+             "documents separate and packed, fim: the id that ends a document; -1: the tokenizer's "
+             "end-of-document id (`bytes`: 257)"),
+      s.document_end);
   v.value(
       flag("next_sentence",
            "mlm: make sequences [CLS] A [SEP] B [SEP] from the two halves of a sample; half of the "
            "time, B is taken from another sample, which `model.next_sentence` learns to detect"),
       s.next_sentence);
+  v.section(section("fim", "tokens, text: fill in the middle"),
+            [&s](FieldVisitor& inner) { describe(s.fim, inner); });
   v.value(text("field", "field of a `.jsonl` line that holds the text"), s.field);
   v.value(text("text",
                "labelled: the column of the text, by the header of a file with tabs between "

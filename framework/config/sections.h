@@ -104,13 +104,23 @@ struct SourcePath {
   double weight = 1;
   bool operator==(const SourcePath&) const = default;
 };
+// Fill in the middle; ids below 0 are the tokenizer's.
+struct FimConfig {
+  double rate = 0, spm_rate = 0.5;
+  std::int64_t prefix = -1, middle = -1, suffix = -1;
+  bool operator==(const FimConfig&) const = default;
+};
 struct SourceConfig {
   std::string type;  // of source_types()
   std::vector<SourcePath> paths;
-  bool weighted = false;        // several paths, of which one at least has a weight written
-  std::string source, target;   // pairs: two files instead of `paths`
-  double mask_probability = 0;  // mlm, span_corruption, labelled; 0: until fill_derived()
-  double mean_span_length = 0;  // span_corruption; likewise
+  bool weighted = false;          // several paths, of which one at least has a weight written
+  std::string source, target;     // pairs: two files instead of `paths`
+  double mask_probability = 0;  // mlm, span_corruption, denoise, labelled; 0: until fill_derived()
+  double mean_span_length = 0;  // span_corruption, denoise; likewise
+  bool whole_words = false;     // mlm, denoise: words are masked as a whole
+  // denoise: shares of the sentences, of sequences and of tokens.
+  double permute_sentences = 1, rotate = 0, delete_tokens = 0, mask_tokens = 0;
+  FimConfig fim;  // tokens, text
   bool shuffle = false;
   Documents documents = Documents::joined;
   std::int64_t document_end = -1;  // -1: the tokenizer's
@@ -126,7 +136,7 @@ struct SourceConfig {
 struct DataConfig {
   SourceConfig train;
   std::optional<SourceConfig> validation;
-  std::string tokenizer;  // empty: auto
+  std::string tokenizer;         // empty: auto
   // The one to load where none is named.
   std::string tokenizer_or_bytes() const { return tokenizer.empty() ? "bytes" : tokenizer; }
   AddBegin add_begin = AddBegin::automatic;

@@ -18,6 +18,9 @@ struct SourceType {
   double mask_probability = 0;  // default of the key; 0: the key does not concern it
   double mean_span_length = 0;  // likewise
   bool next_sentence = false;   // key `next_sentence`
+  bool whole_words = false;     // key `whole_words`
+  bool denoises = false;        // keys `permute_sentences`, `rotate`, `delete` and `mask_tokens`
+  bool fills_middle = false;    // section `fim`
   // Rows of named columns, one of which is the class of the row's text: keys `text`, `text_pair`
   // and `label`.
   bool labelled = false;

@@ -20,6 +20,35 @@ bool predicts_numbers(const ModelConfig& m) {
   return !m.heads.empty() && m.heads[0].type == "regress";
 }
 
+// What is hidden of a text, and what is done to it.
+void check_noise(const SourceConfig& s, const std::string& section, const Report& report) {
+  const SourceType& type = s.kind();
+  const SourceConfig usual;
+  const auto only = [&](bool given, bool fits, const std::string& key, const std::string& where) {
+    only_with(report)(given, fits, section + key, where, "");
+  };
+  only(s.mask_probability > 0, type.mask_probability > 0, ".mask_probability",
+       types_where([](const auto& t) { return t.mask_probability > 0; }));
+  only(s.mean_span_length > 0, type.mean_span_length > 0, ".mean_span_length",
+       types_where([](const auto& t) { return t.mean_span_length > 0; }));
+  only(s.whole_words, type.whole_words, ".whole_words",
+       types_where([](const auto& t) { return t.whole_words; }));
+  const std::string denoises = types_where([](const auto& t) { return t.denoises; });
+  only(s.permute_sentences != usual.permute_sentences, type.denoises, ".permute_sentences",
+       denoises);
+  only(s.rotate > 0, type.denoises, ".rotate", denoises);
+  only(s.delete_tokens > 0, type.denoises, ".delete", denoises);
+  only(s.mask_tokens > 0, type.denoises, ".mask_tokens", denoises);
+  if (s.delete_tokens + s.mask_tokens > 1)
+    report({section + ".delete", section + ".mask_tokens"},
+           "delete " + number_text(s.delete_tokens) + " + mask_tokens " +
+               number_text(s.mask_tokens) + " exceed all tokens; expected a sum of at most 1",
+           "");
+  only(!(s.fim == usual.fim), type.fills_middle, ".fim",
+       types_where([](const auto& t) { return t.fills_middle; }));
+  only(!(s.fim == usual.fim) && type.fills_middle, s.fim.rate > 0, ".fim", "fim.rate > 0");
+}
+
 // A data source and the model's family.
 void check_source(const Config& c, const SourceConfig& s, const std::string& section,
                   const Report& report) {
@@ -40,10 +69,9 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
   only(!s.source.empty() || !s.target.empty(), type.pairs,
        section + (s.source.empty() ? ".target" : ".source"),
        types_where([](const auto& t) { return t.pairs; }));
-  only(s.mask_probability > 0, type.mask_probability > 0, section + ".mask_probability",
-       types_where([](const auto& t) { return t.mask_probability > 0; }));
   only(s.mask_probability > 0 && type.labelled, masks_labelled_text(m),
        section + ".mask_probability", "an encoder that has a head of type lm");
+  check_noise(s, section, report);
   const std::string labelled = types_where([](const auto& t) { return t.labelled; });
   const SourceConfig usual;
   only(s.text != usual.text, type.labelled, section + ".text", labelled);
@@ -66,8 +94,8 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
   const auto packs = [](const auto& t) { return t.documents && t.mask_probability == 0; };
   only(s.documents == Documents::packed, packs(type) && !s.weighted, section + ".documents",
        types_where(packs) + " and without weights of paths");
-  only(s.document_end >= 0, s.documents != Documents::joined, section + ".document_end",
-       "documents separate or packed");
+  only(s.document_end >= 0, s.documents != Documents::joined || s.fim.rate > 0,
+       section + ".document_end", "documents separate or packed, or fim.rate > 0");
   if (s.document_end >= m.vocab_size)
     report({section + ".document_end", "model.vocab_size"},
            "document_end " + std::to_string(s.document_end) + " is outside model.vocab_size " +
@@ -82,8 +110,6 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
   only(s.next_sentence, m.type_vocab_size != 1, section + ".next_sentence",
        "model.type_vocab_size 0 (none) or 2");
   only(s.next_sentence, c.train.seq_len >= 5, section + ".next_sentence", "train.seq_len >= 5");
-  only(s.mean_span_length > 0, type.mean_span_length > 0, section + ".mean_span_length",
-       types_where([](const auto& t) { return t.mean_span_length > 0; }));
   only(std::ranges::any_of(s.paths, [](const SourcePath& p) { return p.weight != 1; }),
        type.any_file_weights, section + ".path.weight",
        types_where([](const auto& t) { return t.any_file_weights; }));

@@ -42,6 +42,7 @@ MaskedLm::MaskedLm(const Source& source, Sampler sampler, const tokenizer::Token
   const tokenizer::SpecialIds s = tokenizer.special_ids();
   masking_ = {options.probability, *s.mask, options.vocab_size};
   if (s.classify && s.separate) classify_ = s.classify, separate_ = s.separate;
+  if (options.whole_words) words_.emplace(tokenizer);
   if (!options.next_sentence) return;
   if (!classify_) classify_ = s.begin, separate_ = s.end;
   if (source.samples() < 2)
@@ -98,11 +99,17 @@ void MaskedLm::fill(std::int64_t index, std::int64_t first, std::int64_t count,
     if (types != fields.end() && options_.next_sentence)
       std::fill(types->second.begin() + second, types->second.begin() + row + length, 1);
     if (mask != fields.end()) mask->second[row + length - 1] = documents[(i + 1) * inner - 1];
+    std::uint32_t choice = 0;  // of the word
     for (std::int64_t t = 0; t < inner; ++t) {
-      const std::int32_t id = ids[i * inner + t];
-      const Philox4 w = key.block(static_cast<std::uint64_t>((first + i) * inner + t));
+      const std::int64_t from = i * inner + t;
+      const std::int32_t id = ids[from];
+      Philox4 w = key.block(static_cast<std::uint64_t>((first + i) * inner + t));
+      if (words_ && t != 0 && t != middle && documents[from] == documents[from - 1] &&
+          !words_->begins_word(ids[from - 1], id))
+        w[0] = choice;
+      choice = w[0];
       const std::int64_t at = t < middle ? row + lead + t : second + t - middle;
-      if (mask != fields.end()) mask->second[at] = documents[i * inner + t];
+      if (mask != fields.end()) mask->second[at] = documents[from];
       if (id == classify_ || id == separate_)
         out[at] = id;
       else
@@ -138,7 +145,8 @@ class MaskedLmObjective final : public Objective {
                                                         .probability = o.source.mask_probability,
                                                         .seed = o.config.train.seed,
                                                         .documents = s.documents,
-                                                        .next_sentence = o.source.next_sentence},
+                                                        .next_sentence = o.source.next_sentence,
+                                                        .whole_words = o.source.whole_words},
                                       o.endless);
   }
 };

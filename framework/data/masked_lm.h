@@ -2,6 +2,7 @@
 // Masked language modelling and BERT's next sentence prediction. What is masked is a function of
 // (seed, batch, sequence) alone.
 #include "data/next_token.h"
+#include "data/words.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tfm::data {
@@ -42,6 +43,8 @@ class MaskedLm final : public Dataset {
     // As NextToken's. [CLS] belongs to the first document, the last [SEP] to the last one.
     DocumentEnds documents;
     bool next_sentence = false;
+    // All tokens of a word are chosen together (BERT's whole word masking).
+    bool whole_words = false;
   };
   // `source` has seq_len = length - specials() and must outlive this. Error(usage) for a tokenizer
   // without the ids that are needed or a vocabulary too small for the mask; Error(input) for pairs
@@ -70,6 +73,7 @@ class MaskedLm final : public Dataset {
   std::int64_t global_batch_;
   Masking masking_;
   std::optional<std::int32_t> classify_, separate_;
+  std::optional<Words> words_;
 };
 
 }  // namespace tfm::data

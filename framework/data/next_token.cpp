@@ -11,12 +11,13 @@
 namespace tfm::data {
 
 NextToken::NextToken(const Source& source, Sampler sampler, std::int64_t global_batch, bool endless,
-                     DocumentEnds documents)
+                     DocumentEnds documents, std::optional<FillInMiddle> middle)
     : source_(source),
       sampler_(sampler),
       global_batch_(global_batch),
       endless_(endless),
-      documents_(documents) {
+      documents_(documents),
+      middle_(middle) {
   TFM_CHECK(global_batch > 0, "a batch needs at least one sequence");
   TFM_CHECK(sampler.samples() == source.samples(), "the sampler was made for another source");
 }
@@ -43,7 +44,11 @@ void NextToken::fill(std::int64_t index, std::int64_t first, std::int64_t count,
   std::vector<std::int64_t> starts;
   for (std::int64_t i = 0; i < count; ++i) {
     source_.read(sampler_.sample(index * global_batch_ + first + i), sample,
-                 documents_.separate ? &starts : nullptr);
+                 documents_.separate || middle_ ? &starts : nullptr);
+    if (middle_) {
+      Draws draws = middle_->draws(index, first + i);
+      middle_->apply(sample, starts, draws);
+    }
     std::copy_n(sample.begin(), t, ids.begin() + i * t);
     std::copy_n(sample.begin() + 1, t, labels.begin() + i * t);
     std::int32_t document = 0;
@@ -61,12 +66,19 @@ namespace {
 
 class NextTokenObjective final : public Objective {
  public:
+  std::string special_use(const config::SourceConfig& c) const override {
+    const config::FimConfig& fim = c.fim;
+    const bool given = std::min({fim.prefix, fim.middle, fim.suffix, c.document_end}) >= 0;
+    return fim.rate > 0 && !given ? "fim needs its special tokens and the id that ends a document"
+                                  : "";
+  }
   void check_tokenizer(const config::Config& config, const config::SourceConfig& source,
                        const tokenizer::Tokenizer& tokenizer) const override {
     if (source.kind().plain_text())
       document_begin(
           config.data.add_begin, tokenizer,
           "data.add_begin is true, but data.tokenizer " + config.data.tokenizer_or_bytes());
+    fill_in_middle(config, source, tokenizer);
   }
   std::int64_t sample_length(const config::Config& config, const config::SourceConfig& source,
                              const tokenizer::Tokenizer&) const override {
@@ -76,7 +88,8 @@ class NextTokenObjective final : public Objective {
     if (o.source.documents == config::Documents::packed) return open_packed(o);
     const Samples s = open_samples(o, o.config.train.seq_len);
     return std::make_unique<NextToken>(s.source, s.sampler, o.config.train.global_batch_size,
-                                       o.endless, s.documents);
+                                       o.endless, s.documents,
+                                       fill_in_middle(o.config, o.source, o.tokenizer));
   }
 
  private:
@@ -84,10 +97,10 @@ class NextTokenObjective final : public Objective {
     const config::TrainConfig& train = o.config.train;
     const auto [source, ends] =
         open_documents(o, objective_of(o.source).sample_length(o.config, o.source, o.tokenizer));
-    auto packed =
-        std::make_unique<PackedText>(source, ends,
-                                     PackedText::Options{train.seq_len, train.global_batch_size,
-                                                         o.endless, o.source.shuffle, train.seed});
+    auto packed = std::make_unique<PackedText>(
+        source, ends,
+        PackedText::Options{train.seq_len, train.global_batch_size, o.endless, o.source.shuffle,
+                            train.seed, fill_in_middle(o.config, o.source, o.tokenizer)});
     o.note(counted(packed->documents(), "document") + " in " +
            counted(packed->sequences(), "sequence") + ", filled to " +
            printed("%.1f", 100 * packed->filled()) + " %" +

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "data/dataset.h"
+#include "data/fill_in_middle.h"
 #include "data/sampler.h"
 #include "data/source.h"
 
@@ -21,7 +22,7 @@ class NextToken final : public Dataset {
  public:
   // `source` must outlive this. `endless`: for training.
   NextToken(const Source& source, Sampler sampler, std::int64_t global_batch, bool endless,
-            DocumentEnds documents = {});
+            DocumentEnds documents = {}, std::optional<FillInMiddle> middle = {});
   GlobalBatch batch(std::int64_t index) const override;
   std::int64_t batches() const override;
   void fill(std::int64_t index, std::int64_t first, std::int64_t count,
@@ -33,6 +34,7 @@ class NextToken final : public Dataset {
   std::int64_t global_batch_;
   bool endless_;
   DocumentEnds documents_;
+  std::optional<FillInMiddle> middle_;
 };
 
 }  // namespace tfm::data

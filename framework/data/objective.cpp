@@ -8,6 +8,7 @@ std::map<std::string, const Objective*>& objectives() {
   static std::map<std::string, const Objective*> all{
       {"tokens", &next_token_objective()}, {"text", &next_token_objective()},
       {"mlm", &masked_lm_objective()},     {"span_corruption", &span_corruption_objective()},
+      {"denoise", &denoise_objective()},   {"prefix_lm", &prefix_lm_objective()},
       {"pairs", &pairs_objective()},       {"labelled", &labelled_objective()},
       {"chat", &chat_objective()},
   };

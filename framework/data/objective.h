@@ -70,6 +70,8 @@ const Objective& objective_of(const config::SourceConfig& source);
 const Objective& next_token_objective();
 const Objective& masked_lm_objective();
 const Objective& span_corruption_objective();
+const Objective& denoise_objective();
+const Objective& prefix_lm_objective();
 const Objective& pairs_objective();
 const Objective& labelled_objective();
 const Objective& chat_objective();

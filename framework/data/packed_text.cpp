@@ -79,10 +79,13 @@ void PackedText::fill(std::int64_t index, std::int64_t first, std::int64_t count
     const std::int64_t sample = sampler_->sample(index * options_.global_batch + first + i);
     std::int64_t at = i * options_.length;
     std::int32_t document = 0;
+    std::optional<Draws> draws;
+    if (options_.middle) draws = options_.middle->draws(index, first + i);
     for (const std::size_t piece : packed_[static_cast<std::size_t>(sample)]) {
       const Piece& p = pieces_[piece];
       text.resize(static_cast<std::size_t>(p.places) + 1);
       source_.read(*streams[p.stream], p.begin, text);
+      if (draws) options_.middle->apply(text, {}, *draws);
       std::copy_n(text.begin(), p.places, ids.begin() + at);
       std::copy_n(text.begin() + 1, p.places, labels.begin() + at);
       if (mask != fields.end()) std::fill_n(mask->second.begin() + at, p.places, document);

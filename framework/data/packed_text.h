@@ -16,6 +16,7 @@ class PackedText final : public Dataset {
     std::int64_t length = 0, global_batch = 0;
     bool endless = false, shuffle = false;
     std::uint64_t seed = 0;
+    std::optional<FillInMiddle> middle = {};
   };
   // Reads all ids, to find where documents end, unless files say so. `source` must outlive this.
   // Error(input) if no document has two ids.

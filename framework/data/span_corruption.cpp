@@ -7,8 +7,9 @@
 
 #include "core/error.h"
 #include "core/strings.h"
+#include "data/draws.h"
+#include "data/sides.h"
 #include "data/source_files.h"
-#include "data/special_ids.h"
 
 namespace tfm::data {
 namespace {
@@ -17,15 +18,12 @@ constexpr std::int64_t kMostRaw = std::int64_t{1} << 24;  // tokens of text in a
 
 // `total` cut into `pieces` positive parts, all ways equally likely: the cuts are the places of a
 // shuffled row.
-std::vector<std::int64_t> random_parts(std::int64_t total, std::int64_t pieces,
-                                       const RandomKey& key, std::uint64_t& at) {
+std::vector<std::int64_t> random_parts(std::int64_t total, std::int64_t pieces, Draws& draws) {
   std::vector<std::int64_t> places(static_cast<std::size_t>(total - 1));
   std::iota(places.begin(), places.end(), 1);
-  for (std::int64_t i = 0; i < pieces - 1; ++i) {
-    const std::uint64_t left = places.size() - static_cast<std::size_t>(i);
+  for (std::int64_t i = 0; i < pieces - 1; ++i)
     std::swap(places[static_cast<std::size_t>(i)],
-              places[static_cast<std::size_t>(i) + key.word(at++) % left]);
-  }
+              places[static_cast<std::size_t>(i + draws.below(std::ssize(places) - i))]);
   places.resize(static_cast<std::size_t>(pieces - 1));
   std::sort(places.begin(), places.end());
   places.push_back(total);
@@ -89,8 +87,7 @@ SpanCorruption::SpanCorruption(const Source& source, Sampler sampler,
                                bool endless, std::int64_t begin)
     : text_(source, sampler, global_batch, endless), lengths_(lengths), seed_(seed) {
   check_tokenizer(tokenizer, lengths.spans, vocab_size, begin);
-  const SentenceIds special = sentence_ids(tokenizer, begin);
-  begin_ = special.begin, end_ = special.end;
+  special_ = sentence_ids(tokenizer, begin);
   sentinels_ = tokenizer.sentinel_ids();
   sentinels_.resize(static_cast<std::size_t>(lengths.spans));
 }
@@ -101,20 +98,10 @@ void SpanCorruption::fill(std::int64_t index, std::int64_t first, std::int64_t c
   std::vector<std::int32_t> ids(static_cast<std::size_t>(count * l.raw)), next(ids.size());
   const BatchFields text{{Field::ids, ids}, {Field::labels, next}};
   text_.fill(index, first, count, text);
-  const auto source = fields.at(Field::source_ids), target = fields.at(Field::ids),
-             labels = fields.at(Field::labels);
-  const auto width = source.size() / static_cast<std::size_t>(count),
-             target_width = target.size() / static_cast<std::size_t>(count);
-  if (const auto mask = fields.find(Field::source_mask); mask != fields.end())
-    std::fill(mask->second.begin(), mask->second.end(), -1);
-  std::fill(labels.begin(), labels.end(), -1);
   for (std::int64_t i = 0; i < count; ++i) {
-    const RandomKey key{seed_, Purpose::data,
-                        stream_of("span_corruption." + std::to_string(first + i)),
-                        static_cast<std::uint32_t>(index)};
-    std::uint64_t at = 0;
-    const auto hidden = random_parts(l.hidden, l.spans, key, at),
-               kept = random_parts(l.raw - l.hidden, l.spans, key, at);
+    Draws draws(seed_, "span_corruption", index, first + i);
+    const auto hidden = random_parts(l.hidden, l.spans, draws),
+               kept = random_parts(l.raw - l.hidden, l.spans, draws);
     std::vector<std::int32_t> in, out;
     const std::int32_t* next_id = ids.data() + i * l.raw;
     for (std::size_t n = 0; n < hidden.size(); ++n) {
@@ -124,17 +111,7 @@ void SpanCorruption::fill(std::int64_t index, std::int64_t first, std::int64_t c
       out.insert(out.end(), next_id + kept[n], next_id + kept[n] + hidden[n]);
       next_id += kept[n] + hidden[n];
     }
-    in.push_back(end_), out.push_back(end_);
-    TFM_CHECK(in.size() <= width && out.size() <= target_width, "a sequence exceeds its batch");
-    const auto row = static_cast<std::size_t>(i);
-    std::copy(in.begin(), in.end(), source.begin() + static_cast<std::ptrdiff_t>(row * width));
-    if (const auto mask = fields.find(Field::source_mask); mask != fields.end())
-      std::fill_n(mask->second.begin() + static_cast<std::ptrdiff_t>(row * width), in.size(), 0);
-    std::copy(out.begin(), out.end(),
-              labels.begin() + static_cast<std::ptrdiff_t>(row * target_width));
-    target[row * target_width] = begin_;
-    std::copy(out.begin(), out.end() - 1,
-              target.begin() + static_cast<std::ptrdiff_t>(row * target_width) + 1);
+    fill_sides(fields, i, count, in, out, special_);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // T5's span corruption. What is hidden is a function of (seed, batch, sequence) alone.
 #include "data/next_token.h"
+#include "data/special_ids.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tfm::data {
@@ -39,7 +40,7 @@ class SpanCorruption final : public Dataset {
   NextToken text_;
   SpanLengths lengths_;
   std::uint64_t seed_;
-  std::int32_t begin_, end_;
+  SentenceIds special_;
   std::vector<std::int32_t> sentinels_;
 };
 

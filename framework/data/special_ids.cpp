@@ -4,20 +4,30 @@
 
 namespace tfm::data {
 
-SentenceIds sentence_ids(const tokenizer::Tokenizer& tokenizer, std::int64_t given) {
+namespace {
+
+std::optional<std::int32_t> sentence_end(const tokenizer::Tokenizer& tokenizer) {
   const tokenizer::SpecialIds special = tokenizer.special_ids();
-  const auto end = special.end        ? special.end
-                   : special.separate ? special.separate
-                                      : tokenizer.end_of_document();
+  return special.end        ? special.end
+         : special.separate ? special.separate
+                            : tokenizer.end_of_document();
+}
+
+}  // namespace
+
+SentenceIds sentence_ids(const tokenizer::Tokenizer& tokenizer, std::int64_t given) {
+  const tokenizer::SpecialIds special = tokenizer.target().special_ids();
+  const auto end = sentence_end(tokenizer.target()), source_end = sentence_end(tokenizer);
   const auto begin = special.begin      ? special.begin
                      : special.classify ? special.classify
                      : special.pad      ? special.pad
                                         : end;
-  if (!end || !begin)
+  if (!end || !begin || !source_end)
     throw Error(ExitCode::usage,
-                "data.tokenizer has no id that ends a sentence; expected a vocabulary with </s>, "
-                "<eos>, [SEP] or <|endoftext|>");
-  return {given >= 0 ? static_cast<std::int32_t>(given) : *begin, *end};
+                std::string(end ? "data.source_tokenizer" : "data.tokenizer") +
+                    " has no id that ends a sentence; expected a vocabulary with </s>, "
+                    "<eos>, [SEP] or <|endoftext|>");
+  return {given >= 0 ? static_cast<std::int32_t>(given) : *begin, *end, *source_end};
 }
 
 std::optional<std::int32_t> document_begin(config::AddBegin add,
@@ -34,11 +44,12 @@ std::optional<std::int32_t> document_begin(config::AddBegin add,
   return begin;
 }
 
-void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where) {
+void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where,
+                 const std::string& key) {
   if (id >= vocab_size)
-    throw Error(ExitCode::input, where + " gives id " + std::to_string(id) +
-                                     ", but model.vocab_size is " + std::to_string(vocab_size) +
-                                     "; expected at least " + std::to_string(id + 1));
+    throw Error(ExitCode::input, where + " gives id " + std::to_string(id) + ", but model." + key +
+                                     " is " + std::to_string(vocab_size) + "; expected at least " +
+                                     std::to_string(id + 1));
 }
 
 void check_fits(const std::string& what, std::int32_t id, std::int64_t vocab_size) {

@@ -73,7 +73,8 @@ struct PipelineTokenizer::Scratch {
 PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(parts)) {
   tokens_.reserve(parts_.entries.size());
   for (auto& [token, id] : parts_.entries) {
-    if (token.starts_with('<') || token.starts_with('[')) special_.emplace(token, id);
+    if (token.starts_with('<') || token.starts_with('[') || token.starts_with("\xE2\x96\x81<"))
+      special_.emplace(token, id);
     vocab_size_ = std::max<std::int64_t>(vocab_size_, id + 1);
     tokens_[id] = std::move(token);
   }
@@ -283,6 +284,20 @@ std::string PipelineTokenizer::decode(std::span<const std::int32_t> ids) const {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     text.append(i > 0 && !parts_.decoder ? " " : "").append(tokens[i]);
   return text;
+}
+
+std::string PipelineTokenizer::token_text(std::int32_t id) const {
+  if (!knows(id)) return decode({&id, 1});
+  const std::string& token = tokens_.at(id);
+  if (is_added(id)) return token;
+  if (const std::string_view inside = parts_.model->continuation(); !inside.empty())
+    return token.starts_with(inside) ? token.substr(inside.size()) : " " + token;
+  if (!parts_.decoder) return " " + token;
+  std::vector<std::string> around{"x", token, "x"};  // decoders strip ends of a text
+  parts_.decoder->apply(around);
+  std::string text;
+  for (const std::string& part : around) text += part;
+  return text.substr(1, text.size() - 2);
 }
 
 std::size_t PipelineTokenizer::safe_cut(std::string_view text) const {

@@ -64,6 +64,10 @@ class PipelineTokenizer final : public Tokenizer {
   std::vector<std::int32_t> encode_with_specials(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids) const override;
   bool knows(std::int32_t id) const override { return tokens_.contains(id); }
+  std::string token_text(std::int32_t id) const override;
+  std::optional<std::int32_t> special_id(const std::string& token) const override {
+    return id_of(token);
+  }
   bool is_added(std::int32_t id) const override { return added_.contains(id); }
   std::int64_t vocab_size() const override { return vocab_size_; }
   std::optional<std::int32_t> end_of_document() const override;

@@ -21,6 +21,8 @@ class TokenModel {
   virtual void encode(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
   // Whether a word may be encoded in parts, cut before each U+2581 that follows another character.
   virtual bool splits_at_metaspace() const { return false; }
+  // What tokens inside a word begin with, where only they do.
+  virtual std::string_view continuation() const { return ""; }
 };
 
 }  // namespace tfm::tokenizer

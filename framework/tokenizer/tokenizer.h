@@ -44,7 +44,10 @@ class Tokenizer {
   // vocabulary.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   virtual bool knows(std::int32_t id) const = 0;  // whether decode() accepts it
-  virtual std::int64_t vocab_size() const = 0;    // largest id + 1
+  // What a token stands for in the middle of a text, with the space before it if it begins a word.
+  // Error(input) for an id outside the vocabulary.
+  virtual std::string token_text(std::int32_t id) const { return decode({&id, 1}); }
+  virtual std::int64_t vocab_size() const = 0;  // largest id + 1
   virtual std::optional<std::int32_t> end_of_document() const = 0;
   virtual SpecialIds special_ids() const { return {}; }
   // The id, if any, that encode_with_specials() puts before a text to say that it begins, as
@@ -54,6 +57,10 @@ class Tokenizer {
   std::optional<std::int32_t> document_end() const {
     const auto end = end_of_document();
     return end ? end : special_ids().end;
+  }
+  // The id of a special token, by what it is written as.
+  virtual std::optional<std::int32_t> special_id(const std::string& /*token*/) const {
+    return std::nullopt;
   }
   // The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ... up to the first that is missing.
   virtual std::vector<std::int32_t> sentinel_ids() const { return {}; }

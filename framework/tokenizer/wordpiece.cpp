@@ -6,7 +6,7 @@ namespace tfm::tokenizer {
 
 WordPieceModel::WordPieceModel(const VocabEntries& entries, const std::string& prefix,
                                std::int32_t unknown, std::size_t max_code_points)
-    : unknown_(unknown), max_code_points_(max_code_points) {
+    : prefix_(prefix), unknown_(unknown), max_code_points_(max_code_points) {
   std::vector<std::pair<std::string_view, std::int32_t>> heads, tails;
   for (const auto& [token, id] : entries) {
     heads.emplace_back(token, id);

@@ -14,9 +14,11 @@ class WordPieceModel final : public TokenModel {
   WordPieceModel(const VocabEntries& entries, const std::string& prefix, std::int32_t unknown,
                  std::size_t max_code_points);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  std::string_view continuation() const override { return prefix_; }
 
  private:
   text::Trie heads_, tails_;  // tails_: tokens inside a word, without the prefix
+  std::string prefix_;
   std::int32_t unknown_;
   std::size_t max_code_points_;
 };

@@ -6,8 +6,10 @@
 #include <random>
 #include <set>
 
+#include "data/denoise.h"
 #include "data/masked_lm.h"
 #include "data/pairs.h"
+#include "data/prefix_lm.h"
 #include "data/prepare.h"
 #include "data/run_data.h"
 #include "data/span_corruption.h"
@@ -727,6 +729,322 @@ TEST(SpanCorruption, SourceAndTargetTogetherAreTheText) {
   const Read part(batcher, 1, 3, 1, widths);
   EXPECT_TRUE(std::equal(part[Field::source_ids].begin(), part[Field::source_ids].end(),
                          r[Field::source_ids].begin() + 3 * 40));
+}
+
+std::unique_ptr<tokenizer::Tokenizer> fixture(const std::string& name) {
+  return tokenizer::load_tokenizer(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/" +
+                                   name);
+}
+
+// The tokens of a text, with | before each that begins a word, or a sentence.
+std::string cut(const tokenizer::Tokenizer& t, const std::string& text, bool sentences = false) {
+  const data::Words words(t);
+  const Ids ids = t.encode(text);
+  std::string out;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const bool begins = i > 0 && (sentences ? words.begins_sentence(ids[i - 1], ids[i])
+                                            : words.begins_word(ids[i - 1], ids[i]));
+    out += (begins ? "|" : "") + t.token_text(ids[i]);
+  }
+  return out;
+}
+
+TEST(Words, BeginAsTheTokenizerSays) {
+  const std::string text = "Antidisestablishment, said no one.\nYet";
+  EXPECT_EQ(cut(*kBytes, text), "Antidisestablishment,| said| no| one.|\n|Yet");
+  EXPECT_EQ(cut(*fixture("gpt2.json"), text), "Antidisestablishment,| said| no| one.|\n|Yet");
+  EXPECT_EQ(cut(*fixture("bert.json"), text), " antidisestablishment| ,| said| no| one| .| yet");
+  EXPECT_EQ(cut(*fixture("t5.json"), "Antidisestablishment, said no one."),
+            " Antidisestablishment,| said| no| one.");
+  EXPECT_EQ(cut(*fixture("gpt2.json"), "one<|endoftext|>two"), "one|<|endoftext|>|two");
+}
+
+TEST(Words, SentencesEndWithAFullStopBeforeASpace) {
+  EXPECT_EQ(cut(*kBytes, "It cost 3.50. He left! Why", true), "It cost 3.50.| He left!| Why");
+  EXPECT_EQ(cut(*fixture("gpt2.json"), "It cost 3.50. He left!", true), "It cost 3.50.| He left!");
+  EXPECT_EQ(cut(*fixture("gpt2.json"), "one<|endoftext|>two", true), "one<|endoftext|>|two");
+  const TemporaryFolder folder;
+  put(folder / "tokenizer.json", R"({"model": {"type": "BPE", "merges": [], "vocab":
+      {"?\"": 0, "\u0120He": 1, "a": 2}}, "decoder": {"type": "ByteLevel"},
+      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false,
+      "trim_offsets": true, "use_regex": true}})");
+  const data::Words words(*tokenizer::load_tokenizer(folder / "tokenizer.json"));
+  EXPECT_TRUE(words.begins_sentence(0, 1));
+  EXPECT_FALSE(words.begins_sentence(0, 2));
+  EXPECT_FALSE(words.begins_sentence(2, 1));
+}
+
+// Runs of labels over whole words alone, and as many as without.
+TEST(MaskedLm, WholeWordsAreChosenTogether) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; text.size() < 64'001; ++i) text += std::string(1 + i % 7, 'a') + " ";
+  Ids ids = kBytes->encode(text);
+  std::vector<data::Source::Group> groups(1);
+  groups[0].streams.push_back(std::make_unique<data::MemoryTokens>("ids", ids));
+  const data::Source s(std::move(groups), 64);
+  data::MaskedLm::Options options{64, 260, 0.15, 5, {}};
+  options.whole_words = true;
+  const data::MaskedLm words(s, data::Sampler(s.samples(), false, 0), *kBytes, 900, options, true);
+  const std::map<Field, std::int64_t> widths{{Field::ids, 64}, {Field::labels, 64}};
+  const Read r(words, 0, 0, 900, widths), part(words, 0, 33, 1, widths);
+  EXPECT_TRUE(std::equal(part[Field::labels].begin(), part[Field::labels].end(),
+                         r[Field::labels].begin() + 33 * 64));
+  std::int64_t chosen = 0, words_with_both = 0;
+  for (std::size_t at = 0; at < r[Field::labels].size(); ++at) {
+    const bool is = r[Field::labels][at] >= 0;
+    chosen += is;
+    if (at % 64 == 0 || ids[at] == ' ') continue;  // a word begins
+    EXPECT_EQ(is, r[Field::labels][at - 1] >= 0) << at;
+    words_with_both += is && (r[Field::ids][at] == 259) != (r[Field::ids][at - 1] == 259);
+  }
+  EXPECT_NEAR(static_cast<double>(chosen) / static_cast<double>(r[Field::ids].size()), 0.15, 0.01);
+  EXPECT_GT(words_with_both, 100) << "each token becomes a mask, another one or stays by itself";
+}
+
+struct Corrupted {
+  static constexpr std::int64_t kLength = 101, kRows = 200;
+  Corrupted(const data::Source& s, const data::Noise& noise,
+            const tokenizer::Tokenizer& t = *kBytes)
+      : denoise(s, data::Sampler(s.samples(), false, 0), t, kRows, {noise, 300, 5}, true),
+        read(denoise, 1, 0, kRows, pair_widths(kLength)) {}
+  Ids source(std::int64_t row) const {  // without its end
+    Ids ids;
+    for (std::int64_t i = row * kLength;
+         read[Field::source_mask][i] == 0 && i < (row + 1) * kLength; ++i)
+      ids.push_back(read[Field::source_ids][i]);
+    EXPECT_EQ(ids.back(), tokenizer::ByteSpecials::end);
+    ids.pop_back();
+    return ids;
+  }
+  Ids target(std::int64_t row) const {
+    const auto begin = read[Field::labels].begin() + row * kLength;
+    EXPECT_EQ(begin[kLength - 1], tokenizer::ByteSpecials::end);
+    EXPECT_EQ(read[Field::ids][row * kLength], tokenizer::ByteSpecials::begin);
+    EXPECT_TRUE(
+        std::equal(begin, begin + kLength - 1, read[Field::ids].begin() + row * kLength + 1));
+    return {begin, begin + kLength - 1};
+  }
+  data::Denoise denoise;
+  Read read;
+};
+
+// Between masks the source is the text in order, and what each mask hides follows from it.
+TEST(Denoise, MasksSpansOfPoissonsLengths) {
+  const data::Source s = stream_of_ids(40'001, 100);
+  const Corrupted c(s, {.permute_sentences = 0});
+  expect_right_padded(c.read[Field::source_mask], Corrupted::kLength);
+  double hidden = 0, empty = 0, spans = 0;
+  for (std::int64_t row = 0; row < Corrupted::kRows; ++row) {
+    const Ids text = c.target(row), source = c.source(row);
+    EXPECT_EQ(text[0], (Corrupted::kRows + row) * 100 % 250);
+    EXPECT_EQ(std::ranges::count_if(source, [](auto id) { return id != 259; }), 70);
+    std::size_t at = 0;
+    std::int64_t masks = 0;
+    for (const std::int32_t id : source) {
+      spans += id == 259;
+      if (id == 259) {
+        ++masks;
+        continue;
+      }
+      const std::size_t before = at;
+      while (at < text.size() && text[at] != id) ++at;
+      ASSERT_LT(at, text.size());
+      EXPECT_TRUE(at == before || masks > 0) << "only masks hide tokens";
+      empty += at == before && masks == 1;
+      hidden += static_cast<double>(at++ - before);
+      masks = 0;
+    }
+  }
+  EXPECT_NEAR(spans / Corrupted::kRows, 10, 1);           // 30 tokens of spans of 3
+  EXPECT_NEAR(empty / spans, std::exp(-3) * 0.85, 0.02);  // of spans that no other one touches
+  EXPECT_GT(hidden, 0.25 * 100 * Corrupted::kRows);
+  const Read part(c.denoise, 1, 7, 1, pair_widths(Corrupted::kLength));
+  EXPECT_TRUE(std::ranges::equal(
+      part[Field::source_ids],
+      std::span(c.read[Field::source_ids]).subspan(7 * Corrupted::kLength, Corrupted::kLength)));
+  EXPECT_NE(Read(c.denoise, 2, 0, 1, pair_widths(Corrupted::kLength))[Field::source_mask],
+            part[Field::source_mask]);
+}
+
+TEST(Denoise, ShufflesSentencesAndRotates) {
+  std::string text;
+  for (int i = 0; text.size() < 40'001; ++i)
+    text += std::string(1, static_cast<char>('a' + i % 20)) + std::string(5 + i % 9, '-') + ". ";
+  std::vector<data::Source::Group> groups(1);
+  groups[0].streams.push_back(std::make_unique<data::MemoryTokens>("ids", kBytes->encode(text)));
+  const data::Source s(std::move(groups), 100);
+  const auto noise = [](double permuted, double rotated) {
+    return data::Noise{.infilled = 1e-9,
+                       .mean_span_length = 1000,
+                       .permute_sentences = permuted,
+                       .rotate = rotated};
+  };
+  std::int64_t same = 0, rotated = 0;
+  const Corrupted c(s, noise(1, 0)), half(s, noise(0.5, 0)), turned(s, noise(0, 0.25));
+  for (std::int64_t row = 0; row < Corrupted::kRows; ++row) {
+    Ids target = c.target(row), source = c.source(row), some = half.source(row);
+    EXPECT_EQ(source.size(), 100u) << "one token is a mask";
+    same += std::ranges::equal(source, target);
+    std::ranges::sort(target), std::ranges::sort(source), std::ranges::sort(some);
+    Ids missing;
+    std::ranges::set_difference(target, source, std::back_inserter(missing));
+    EXPECT_EQ(missing.size(), 1u) << "a permutation but for the mask";
+    const Ids plain = turned.target(row), turn = turned.source(row);
+    const auto differ = [&](std::size_t by) {
+      std::int64_t n = 0;
+      for (std::size_t i = 0; i < 100; ++i) n += turn[i] != plain[(i + by) % 100];
+      return n;
+    };
+    std::int64_t fewest = 100;
+    for (std::size_t by = 0; by < 100; ++by) fewest = std::min(fewest, differ(by));
+    EXPECT_EQ(fewest, 1);
+    rotated += differ(0) > 1;
+  }
+  EXPECT_LT(same, 5);
+  EXPECT_NEAR(static_cast<double>(rotated) / Corrupted::kRows, 0.25, 0.08);
+  EXPECT_EQ(half.source(0).size(), 100u);
+}
+
+TEST(Denoise, DeletesAndMasksSingleTokens) {
+  const data::Source s = stream_of_ids(40'001, 100);
+  const Corrupted c(s, {.infilled = 0.01,
+                        .mean_span_length = 1000,
+                        .permute_sentences = 0,
+                        .deleted = 0.2,
+                        .masked = 0.3});
+  double kept = 0, masks = -static_cast<double>(Corrupted::kRows);  // a span each
+  for (std::int64_t row = 0; row < Corrupted::kRows; ++row)
+    for (const std::int32_t id : c.source(row)) ++(id == 259 ? masks : kept);
+  EXPECT_NEAR(kept / (99 * Corrupted::kRows), 0.5, 0.02);
+  EXPECT_NEAR(masks / (99 * Corrupted::kRows), 0.3, 0.02);
+}
+
+TEST(Denoise, WholeWordsAreHiddenTogether) {
+  std::string text;
+  for (int i = 0; text.size() < 40'001; ++i) text += std::string(1 + i % 7, 'a') + " ";
+  std::vector<data::Source::Group> groups(1);
+  groups[0].streams.push_back(std::make_unique<data::MemoryTokens>("ids", kBytes->encode(text)));
+  const data::Source s(std::move(groups), 100);
+  const Corrupted c(s, {.permute_sentences = 0, .whole_words = true});
+  for (std::int64_t row = 0; row < Corrupted::kRows; ++row) {
+    const Ids source = c.source(row);
+    for (std::size_t i = 2; i < source.size(); ++i) {
+      if (source[i - 1] == 259) {
+        EXPECT_TRUE(source[i] == 259 || source[i] == ' ') << row;
+      }
+    }
+  }
+}
+
+TEST(Denoise, RefusesATokenizerWithoutAMask) {
+  expect_error(ExitCode::usage, {"no mask token", "<mask> or [MASK]"},
+               [&] { data::Denoise::check_tokenizer(*fixture("t5.json"), 40'000, -1); });
+  expect_error(ExitCode::usage, {"vocab_size 259", "mask token"},
+               [] { data::Denoise::check_tokenizer(*kBytes, 259, -1); });
+}
+
+TEST(PrefixLm, SidesTogetherAreTheText) {
+  const data::Source s = stream_of_ids(4001, 10);
+  const data::PrefixLm lm(s, data::Sampler(s.samples(), false, 0), {1, 2, 2}, 200, 5, true);
+  const Read r(lm, 0, 0, 200, pair_widths(10)), part(lm, 0, 9, 1, pair_widths(10));
+  EXPECT_TRUE(
+      std::ranges::equal(part[Field::source_ids], std::span(r[Field::source_ids]).subspan(90, 10)));
+  std::map<std::ptrdiff_t, int> cuts;
+  for (std::ptrdiff_t i = 0; i < 200; ++i) {
+    const std::ptrdiff_t cut =
+        std::ranges::count(std::span(r[Field::source_mask]).subspan(10 * i, 10), 0) - 1;
+    ++cuts[cut];
+    Ids text(r[Field::source_ids].begin() + 10 * i, r[Field::source_ids].begin() + 10 * i + cut);
+    EXPECT_EQ(r[Field::source_ids][10 * i + cut], 2);
+    EXPECT_EQ(r[Field::ids][10 * i], 1);
+    EXPECT_EQ(r[Field::labels][10 * i + 10 - cut], 2);
+    text.insert(text.end(), r[Field::labels].begin() + 10 * i,
+                r[Field::labels].begin() + 10 * i + 10 - cut);
+    Ids expected = counting(10, static_cast<std::int32_t>(10 * i));
+    for (auto& id : expected) id %= 250;
+    EXPECT_EQ(text, expected);
+  }
+  EXPECT_EQ(cuts.size(), 9u);
+  for (const auto& [cut, times] : cuts) EXPECT_NEAR(times, 22, 18) << cut;
+}
+
+TEST(FillInMiddle, RearrangesEachDocumentWithinItself) {
+  const data::Source s = stream_of_ids(40'001, 40);
+  const auto dataset = [&](double rate, double spm) {
+    return data::NextToken(s, data::Sampler(s.samples(), false, 0), 500, true, {},
+                           data::FillInMiddle({.rate = rate,
+                                               .spm_rate = spm,
+                                               .prefix = 260,
+                                               .middle = 261,
+                                               .suffix = 262,
+                                               .document_begin = 20,
+                                               .document_end = 19,
+                                               .seed = 5}));
+  };
+  const std::map<Field, std::int64_t> widths{{Field::ids, 40}, {Field::labels, 40}};
+  const Read none(dataset(0, 0), 0, 0, 500, widths), all(dataset(1, 0), 0, 0, 500, widths),
+      some(dataset(0.4, 0.5), 0, 0, 500, widths), part(dataset(0.4, 0.5), 0, 7, 1, widths);
+  EXPECT_TRUE(std::ranges::equal(part[Field::ids], std::span(some[Field::ids]).subspan(280, 40)));
+  double rearranged = 0, spm = 0, documents = 0;
+  for (const Read* r : {&all, &some})
+    for (std::size_t row = 0; row < 500; ++row) {
+      Ids ids((*r)[Field::ids].begin() + static_cast<std::ptrdiff_t>(40 * row),
+              (*r)[Field::ids].begin() + static_cast<std::ptrdiff_t>(40 * row) + 40);
+      EXPECT_TRUE(std::equal(ids.begin() + 1, ids.end(),
+                             (*r)[Field::labels].begin() + static_cast<std::ptrdiff_t>(40 * row)));
+      ids.push_back((*r)[Field::labels][40 * row + 39]);
+      Ids text(none[Field::ids].begin() + static_cast<std::ptrdiff_t>(40 * row),
+               none[Field::ids].begin() + static_cast<std::ptrdiff_t>(40 * row) + 40);
+      text.push_back(none[Field::labels][40 * row + 39]);
+      for (std::size_t begin = 0, end = 0; begin < 41; begin = end) {
+        while (end < 41 && text[end] != 19) ++end;
+        std::size_t from = begin, to = end;  // without what begins and ends the document
+        from += text[from] == 20;
+        if (end < 41) {
+          EXPECT_EQ(ids[end++], 19);
+        }
+        const Ids got(ids.begin() + static_cast<std::ptrdiff_t>(from),
+                      ids.begin() + static_cast<std::ptrdiff_t>(to)),
+            was(text.begin() + static_cast<std::ptrdiff_t>(from),
+                text.begin() + static_cast<std::ptrdiff_t>(to));
+        documents += r == &some && was.size() > 3;
+        if (got == was) {
+          EXPECT_TRUE(r == &some || was.size() <= 3);
+          continue;
+        }
+        ASSERT_EQ(got[0], 260);
+        const auto suffix = std::ranges::find(got, 262), middle = std::ranges::find(got, 261);
+        const bool is_spm = suffix == got.begin() + 1 && got.end() - middle > 1 &&
+                            (suffix + 1 == middle || *(middle + 1) < *(suffix + 1));
+        rearranged += r == &some, spm += r == &some && is_spm;
+        Ids joined(got.begin() + 1, suffix);
+        joined.insert(joined.end(), middle + 1, got.end());
+        joined.insert(joined.end(), suffix + 1, middle);
+        EXPECT_EQ(joined, Ids(was.begin(), was.end() - 3));
+      }
+    }
+  EXPECT_NEAR(rearranged / documents, 0.4, 0.07);
+  EXPECT_NEAR(spm / rearranged, 0.5, 0.15);
+}
+
+TEST(RunData, FindsTheTokensOfFim) {
+  const TemporaryFolder folder;
+  const std::string text = put(folder / "text", std::string(300, 'x'));
+  const auto data_of = [&](const std::string& more) {
+    return data::RunData(config::parse_config(
+        "model: {family: decoder, vocab_size: 300, d_model: 8, n_layers: 1, n_heads: 1}\n"
+        "train: {seq_len: 32, global_batch_size: 2}\ndata: {train: {type: text, path: " +
+            text + ", fim: {rate: 1, " + more + "}}}\n",
+        "test", {}));
+  };
+  expect_error(ExitCode::usage, {"no token of the prefix", "<|fim_prefix|>", "fim.prefix"},
+               [&] { data_of("middle: 261"); });
+  expect_error(ExitCode::usage, {"vocab_size 300", "suffix", "400"},
+               [&] { data_of("prefix: 260, middle: 261, suffix: 400"); });
+  const auto data = data_of("prefix: 260, middle: 261, suffix: 262");
+  EXPECT_EQ(Read(*data.train, 0, 0, 1, {{Field::ids, 32}, {Field::labels, 32}})[Field::ids][0],
+            260);
 }
 
 }  // namespace

@@ -81,9 +81,10 @@ std::string data_of(const std::string& model) {
              mlm = model.find("family: encoder,") != model.npos;
   const bool documents = mlm || (!pairs && model.find("position: ") != model.npos);  // of some
   return std::string("data: {train: {type: ") +
-         (pairs ? "pairs"
-          : mlm ? "mlm"
-                : "tokens") +
+         (model.find("tie_embeddings: none") != model.npos ? "denoise"
+          : pairs                                          ? "pairs"
+          : mlm                                            ? "mlm"
+                                                           : "tokens") +
          ", path: none.bin" + (documents ? ", documents: separate" : "") + "}" +
          (mlm ? ", restart_positions: true" : "") + "}\n";
 }
