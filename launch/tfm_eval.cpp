@@ -143,11 +143,12 @@ void add_translation_scores(const launch::Arguments& args, inference::LoadedMode
                             const data::RunData& data, const config::SourceConfig& source,
                             const inference::TextFormat& format, nlohmann::ordered_json& results) {
   std::vector<std::string> sources, references;
-  data::each_pair(data::pair_files(source), [&](std::string_view s, std::string_view t,
-                                                const std::string&, const std::string&) {
-    sources.emplace_back(s);
-    references.emplace_back(t);
-  });
+  for (const data::PairSpec& spec : data::pair_files(source))
+    data::each_pair(
+        spec, [&](std::string_view s, std::string_view t, const std::string&, const std::string&) {
+          sources.emplace_back(s);
+          references.emplace_back(t);
+        });
   inference::Translator translator(*model.model, model.config.model, model.rank_context,
                                    model.weights(), *data.tokenizer,
                                    launch::translator_options(args, format));

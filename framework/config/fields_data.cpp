@@ -9,20 +9,34 @@ using namespace field;
 namespace {
 
 void describe(SourcePath& p, FieldVisitor& v) {
-  v.value(required(text("path", "a file or a glob pattern")), p.path);
+  v.value(text("path", "a file or a glob pattern"), p.path);
   v.value(Field{.name = "weight",
                 .help = "share of the samples, relative to the other paths",
                 .kind = FieldKind::real,
                 .low = 0,
                 .low_open = true},
           p.weight);
+  v.value(text("source", "pairs: text file of source sentences, with `target` instead of `path`"),
+          p.source);
+  v.value(text("target", "pairs: text file of target sentences"), p.target);
+  v.value(
+      text("prefix", "pairs: text before each source, such as \"translate English to German: \""),
+      p.prefix);
 }
 
 bool read_source_path(FieldReader& reader, const YamlNode& node, SourcePath& out) {
   if (node.kind != YamlNode::Kind::map)
     return reader.read_value(text("path", "a file or a glob pattern"), node, out.path);
   reader.read_section(node, "path", [&out](FieldVisitor& v) { describe(out, v); });
-  return !out.path.empty();
+  const bool two = !out.source.empty() && !out.target.empty();
+  if (out.path.empty() ? !two : !out.source.empty() || !out.target.empty()) {
+    reader.error(text("path", ""), node,
+                 out.path.empty() ? "'path' is missing; expected it, or 'source' and 'target'"
+                                  : "'path' and 'source' or 'target' are both set; expected either "
+                                    "'path' or 'source' and 'target'");
+    return false;
+  }
+  return true;
 }
 
 void describe_paths(SourceConfig& s, FieldVisitor& v) {
@@ -34,7 +48,7 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
            "thousandths, at least 0.001; pairs: a file with source, tab, target "
            "on each line"));
   v.special(f,
-            {.type = "text or {path, weight}, or a list of them",
+            {.type = "text or {path, weight, source, target, prefix}, or a list of them",
              .read =
                  [&s, &paths, f](FieldReader& reader, const YamlNode& node) {
                    const bool list = node.kind == YamlNode::Kind::sequence;
@@ -53,15 +67,26 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
                  },
              .flow =
                  [&s, &paths] {
-                   if (paths.size() == 1 && paths[0].weight == 1) return quote_yaml(paths[0].path);
-                   const bool weights = s.weighted || paths.size() == 1;
-                   std::string text = "[";
-                   for (const SourcePath& p : paths) {
-                     text += (text.size() > 1 ? ", " : "") + std::string(weights ? "{path: " : "") +
-                             quote_yaml(p.path);
-                     if (weights) text += ", weight: " + number_text(p.weight) + "}";
-                   }
-                   return text + "]";
+                   const auto flow = [&](const SourcePath& p) {
+                     std::string more;
+                     const auto add = [&](const char* name, const std::string& value) {
+                       if (!value.empty()) more += std::string(", ") + name + ": " + value;
+                     };
+                     const auto quoted_or_none = [](const std::string& text) {
+                       return text.empty() ? text : quote_yaml(text);
+                     };
+                     if (s.weighted || p.weight != 1) add("weight", number_text(p.weight));
+                     add("source", quoted_or_none(p.source));
+                     add("target", quoted_or_none(p.target));
+                     add("prefix", quoted_or_none(p.prefix));
+                     if (more.empty()) return quote_yaml(p.path);
+                     if (p.path.empty()) return "{" + more.substr(2) + "}";
+                     return "{path: " + quote_yaml(p.path) + more + "}";
+                   };
+                   std::string text;
+                   for (const SourcePath& p : paths) text += (text.empty() ? "" : ", ") + flow(p);
+                   const SourcePath plain{.path = paths.empty() ? "" : paths[0].path};
+                   return paths.size() == 1 && paths[0] == plain ? text : "[" + text + "]";
                  },
              .missing = [&s] { return s.paths.empty() && (s.source.empty() || s.target.empty()); },
              .item = f,
@@ -137,6 +162,12 @@ void describe(SourceConfig& s, FieldVisitor& v) {
   v.value(with_word(text("target", "pairs: text file with one target sentence per line"), "none"),
           s.target);
   describe_paths(s, v);
+  v.value(real("temperature", 1,
+               "pairs: shares of several paths without weights are their sizes to the power 1 / "
+               "this; 1 without `max_examples`: each pair once an epoch"),
+          s.temperature);
+  v.value(number("max_examples", 0, "pairs: a path counts as at most so many pairs; 0: no limit"),
+          s.max_examples);
   describe_noise(s, v);
   v.value(flag("shuffle",
                "training data: shuffle the samples in every epoch, as a function of the seed"),

@@ -102,6 +102,8 @@ struct LossConfig {
 struct SourcePath {
   std::string path;
   double weight = 1;
+  std::string source = {}, target = {};  // pairs: two files instead of `path`
+  std::string prefix = {};               // pairs: text before each source
   bool operator==(const SourcePath&) const = default;
 };
 // Fill in the middle; ids below 0 are the tokenizer's.
@@ -115,6 +117,8 @@ struct SourceConfig {
   std::vector<SourcePath> paths;
   bool weighted = false;          // several paths, of which one at least has a weight written
   std::string source, target;     // pairs: two files instead of `paths`
+  double temperature = 1;         // pairs: shares of paths are their sizes to the power 1 / this
+  std::int64_t max_examples = 0;  // pairs: a size counts as at most this; 0: no limit
   double mask_probability = 0;  // mlm, span_corruption, denoise, labelled; 0: until fill_derived()
   double mean_span_length = 0;  // span_corruption, denoise; likewise
   bool whole_words = false;     // mlm, denoise: words are masked as a whole

@@ -113,6 +113,13 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
   only(std::ranges::any_of(s.paths, [](const SourcePath& p) { return p.weight != 1; }),
        type.any_file_weights, section + ".path.weight",
        types_where([](const auto& t) { return t.any_file_weights; }));
+  const std::string pairs = types_where([](const auto& t) { return t.pairs; });
+  only(std::ranges::any_of(s.paths,
+                           [](const SourcePath& p) { return p.path.empty() || !p.prefix.empty(); }),
+       type.pairs, section + ".path.prefix", pairs);
+  only(s.temperature != 1 || s.max_examples > 0, type.pairs && s.paths.size() > 1 && !s.weighted,
+       section + (s.temperature != 1 ? ".temperature" : ".max_examples"),
+       pairs + ", several paths and no weights");
   if (type.pairs && !s.paths.empty() && (!s.source.empty() || !s.target.empty()))
     report({section + ".path", section + ".source"},
            "'path' and 'source' or 'target' are both set; expected either 'path' or 'source' and "

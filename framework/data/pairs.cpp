@@ -1,13 +1,14 @@
 #include "data/pairs.h"
 
 #include <algorithm>
-#include <optional>
+#include <cmath>
 #include <utility>
 
 #include "core/error.h"
 #include "core/strings.h"
 #include "data/lines.h"
 #include "data/sampler.h"
+#include "data/sides.h"
 #include "io/glob.h"
 #include "text/documents.h"
 
@@ -25,11 +26,17 @@ Lines lines_of_pairs(const std::string& path) {
 
 void each_pair(const PairSpec& spec, const PairSink& sink) {
   std::int64_t pairs = 0;
+  std::string prefixed = spec.prefix;
+  const auto source_of = [&](std::string_view line) -> std::string_view {
+    if (spec.prefix.empty()) return line;
+    prefixed.resize(spec.prefix.size());
+    return prefixed += line;
+  };
   if (!spec.source.empty()) {
     Lines source = lines_of_pairs(spec.source), target = lines_of_pairs(spec.target);
     bool more = source.next(), other = target.next();
     for (; more && other; more = source.next(), other = target.next(), ++pairs)
-      sink(source.line(), target.line(), source.where(), target.where());
+      sink(source_of(source.line()), target.line(), source.where(), target.where());
     if (more != other)
       throw Error(
           ExitCode::input,
@@ -43,27 +50,33 @@ void each_pair(const PairSpec& spec, const PairSink& sink) {
       const auto tab = line.find('\t');
       if (tab == std::string_view::npos || line.find('\t', tab + 1) != std::string_view::npos)
         throw Error(ExitCode::input, lines.where() + ": expected a source, one tab and a target");
-      sink(line.substr(0, tab), line.substr(tab + 1), lines.where(), lines.where());
+      sink(source_of(line.substr(0, tab)), line.substr(tab + 1), lines.where(), lines.where());
     }
   if (pairs == 0)
     throw Error(ExitCode::input, (spec.files.empty() ? spec.source : spec.files[0]) +
                                      ": the file is empty; expected at least one pair");
 }
 
-Pairs::Pairs(const PairSpec& spec, const tokenizer::Tokenizer& tokenizer,
+Pairs::Pairs(const std::vector<PairSpec>& specs, const tokenizer::Tokenizer& tokenizer,
              std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
-             std::uint64_t seed, std::int64_t begin)
+             std::uint64_t seed, std::int64_t begin, std::int64_t source_vocab_size,
+             const std::optional<PairShares>& shares)
     : lengths_(std::move(lengths)),
-      vocab_size_(vocab_size),
+      vocab_sizes_{source_vocab_size > 0 ? source_vocab_size : vocab_size, vocab_size},
       shuffle_(shuffle),
       seed_(seed),
       special_(sentence_ids(tokenizer, begin)) {
   for (auto& s : sides_) s.push_back(0);
-  each_pair(spec, [&](std::string_view source, std::string_view target,
-                      const std::string& source_at, const std::string& target_at) {
-    add(0, source, tokenizer, source_at);
-    add(1, target, tokenizer.target(), target_at);
-  });
+  for (const PairSpec& spec : specs) {
+    first_.push_back(pairs());
+    each_pair(spec, [&](std::string_view source, std::string_view target,
+                        const std::string& source_at, const std::string& target_at) {
+      add(0, source, tokenizer, source_at);
+      add(1, target, tokenizer.target(), target_at);
+    });
+  }
+  first_.push_back(pairs());
+  if (shares && specs.size() > 1) mix(*shares);
   std::vector<std::int64_t> count(lengths_.size());
   for (std::int64_t p = 0; p < pairs(); ++p) {
     const auto longest =
@@ -71,10 +84,35 @@ Pairs::Pairs(const PairSpec& spec, const tokenizer::Tokenizer& tokenizer,
     std::size_t k = 0;
     while (k + 1 < lengths_.size() && lengths_[k].length < longest) ++k;
     shape_of_.push_back(static_cast<std::uint16_t>(k));
-    ++count[k];
   }
+  for (std::int64_t i = 0; i < samples(); ++i)
+    ++count[shape_of_[static_cast<std::size_t>(pair_at(i))]];
   for (std::size_t k = 0; k < count.size(); ++k)
     batches_ += (count[k] + lengths_[k].sequences - 1) / lengths_[k].sequences;
+}
+
+void Pairs::mix(const PairShares& shares) {
+  constexpr double kMostEpoch = 1e9;
+  std::vector<std::int64_t> sizes;
+  std::vector<double> weights = shares.weights;
+  for (std::size_t k = 0; k + 1 < first_.size(); ++k) {
+    sizes.push_back(first_[k + 1] - first_[k]);
+    const std::int64_t counted =
+        shares.max_examples > 0 ? std::min(sizes[k], shares.max_examples) : sizes[k];
+    if (shares.weights.empty())
+      weights.push_back(std::pow(static_cast<double>(counted), 1 / shares.temperature));
+  }
+  mixture_.emplace(weights, std::move(sizes));
+  if (static_cast<double>(mixture_->samples()) > kMostEpoch)
+    throw Error(ExitCode::usage, "path: a path has so small a share that an epoch would have " +
+                                     std::to_string(mixture_->samples()) +
+                                     " pairs; expected larger shares");
+}
+
+std::int64_t Pairs::pair_at(std::int64_t position) const {
+  if (!mixture_) return position;
+  const Mixture::Item item = mixture_->item(position);
+  return first_[item.path] + item.index;
 }
 
 void Pairs::add(int side, std::string_view line, const tokenizer::Tokenizer& tokenizer,
@@ -83,9 +121,9 @@ void Pairs::add(int side, std::string_view line, const tokenizer::Tokenizer& tok
   const auto most =
       static_cast<std::size_t>(lengths_.back().length) - 1;  // begin or end takes one place
   if (ids.size() > most) ids.resize(most), ++cut_;
-  std::int32_t largest = std::max(special_.begin, special_.end);
+  std::int32_t largest = side == 0 ? special_.source_end : std::max(special_.begin, special_.end);
   for (const std::int32_t id : ids) largest = std::max(largest, id);
-  check_known(largest, vocab_size_, where + ": the tokenizer");
+  check_known(largest, vocab_sizes_[side], where + ": the tokenizer");
   ids_[side].insert(ids_[side].end(), ids.begin(), ids.end());
   sides_[side].push_back(static_cast<std::int64_t>(ids_[side].size()));
 }
@@ -99,9 +137,9 @@ std::span<const std::int32_t> Pairs::side(int side, std::int64_t pair) const {
 
 std::shared_ptr<const Pairs::Epoch> Pairs::deal(std::int64_t number) const {
   auto e = std::make_shared<Epoch>();
-  e->order.reserve(static_cast<std::size_t>(pairs()));
+  e->order.reserve(static_cast<std::size_t>(samples()));
   e->first.push_back(0);
-  const Sampler sampler(pairs(), shuffle_, seed_);
+  const Sampler sampler(samples(), shuffle_, seed_);
   std::vector<std::vector<std::int64_t>> waiting(lengths_.size());
   const auto emit = [&](std::size_t k) {
     e->order.insert(e->order.end(), waiting[k].begin(), waiting[k].end());
@@ -109,8 +147,8 @@ std::shared_ptr<const Pairs::Epoch> Pairs::deal(std::int64_t number) const {
     e->shape.push_back(k);
     waiting[k].clear();
   };
-  for (std::int64_t i = 0; i < pairs(); ++i) {
-    const std::int64_t pair = sampler.sample(number * pairs() + i);
+  for (std::int64_t i = 0; i < samples(); ++i) {
+    const std::int64_t pair = pair_at(sampler.sample(number * samples() + i));
     const std::size_t k = shape_of_[static_cast<std::size_t>(pair)];
     waiting[k].push_back(pair);
     if (static_cast<std::int64_t>(waiting[k].size()) == lengths_[k].sequences) emit(k);
@@ -147,36 +185,21 @@ void Pairs::fill(std::int64_t index, std::int64_t first, std::int64_t count,
                  const BatchFields& fields) const {
   const auto e = epoch(index / batches_);
   const std::int64_t start = e->first[static_cast<std::size_t>(index % batches_)] + first;
-  const auto put = [&](Field field, std::int64_t i, std::optional<std::int32_t> before,
-                       std::span<const std::int32_t> ids, std::optional<std::int32_t> after,
-                       std::int32_t rest) {
-    const auto found = fields.find(field);
-    if (found == fields.end()) return;
-    const auto width = found->second.size() / static_cast<std::size_t>(count);
-    auto to = found->second.subspan(static_cast<std::size_t>(i) * width, width).begin();
-    const auto stop = to + static_cast<std::ptrdiff_t>(width);
-    if (before) *to++ = *before;
-    to = std::copy(ids.begin(), ids.end(), to);
-    if (after) *to++ = *after;
-    std::fill(to, stop, rest);
-  };
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t pair = e->order[static_cast<std::size_t>(start + i)];
-    const auto source = side(0, pair), target = side(1, pair);
-    const std::vector<std::int32_t> seen(source.size(), 0), wanted(target.size(), 0);
-    put(Field::source_ids, i, {}, source, special_.end, 0);
-    put(Field::source_mask, i, 0, seen, {}, -1);
-    put(Field::ids, i, special_.begin, target, {}, 0);
-    put(Field::mask, i, 0, wanted, {}, -1);
-    put(Field::labels, i, {}, target, special_.end, -1);
+    fill_sides(fields, i, count, side(0, pair), side(1, pair), special_);
   }
 }
 
-PairSpec pair_files(const config::SourceConfig& c) {
-  PairSpec spec{.source = c.source, .target = c.target, .files = {}};
+std::vector<PairSpec> pair_files(const config::SourceConfig& c) {
+  if (!c.source.empty()) return {{.source = c.source, .target = c.target, .files = {}}};
+  std::vector<PairSpec> specs;
   for (const config::SourcePath& p : c.paths)
-    for (const std::string& file : io::expand_glob(p.path)) spec.files.push_back(file);
-  return spec;
+    specs.push_back({.source = p.source,
+                     .target = p.target,
+                     .files = p.path.empty() ? std::vector<std::string>() : io::expand_glob(p.path),
+                     .prefix = p.prefix});
+  return specs;
 }
 
 namespace {
@@ -208,13 +231,22 @@ class PairsObjective final : public Objective {
     return all;
   }
 
+  static std::optional<PairShares> shares_of(const config::SourceConfig& c) {
+    PairShares shares{.temperature = c.temperature, .max_examples = c.max_examples};
+    for (const config::SourcePath& p : c.paths)
+      if (c.weighted) shares.weights.push_back(p.weight);
+    const bool mixes = c.weighted || c.temperature != 1 || c.max_examples > 0;
+    return mixes ? std::optional(shares) : std::nullopt;
+  }
+
   std::unique_ptr<Dataset> open(Opening& o) const override {
     std::vector<PairLength> lengths;
     for (const nn::BatchShape& s : shapes(o.config)) lengths.push_back({s.length, s.sequences});
     const std::int64_t fewest = std::ranges::min(lengths, {}, &PairLength::sequences).sequences;
     auto pairs = std::make_unique<Pairs>(pair_files(o.source), o.tokenizer, std::move(lengths),
                                          o.config.model.vocab_size, o.endless && o.source.shuffle,
-                                         o.config.train.seed, o.config.model.decoder_start);
+                                         o.config.train.seed, o.config.model.decoder_start,
+                                         0, shares_of(o.source));
     o.tokens = pairs->tokens();
     if (o.endless && pairs->pairs() < fewest)
       o.note(counted(pairs->pairs(), "sentence pair") + " for batches of " +

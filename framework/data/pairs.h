@@ -8,9 +8,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "data/mixture.h"
 #include "data/objective.h"
 #include "data/special_ids.h"
 
@@ -25,9 +27,10 @@ struct PairLength {            // one shape of batches
 struct PairSpec {
   std::string source, target;      // two files with equal numbers of lines
   std::vector<std::string> files;  // or files of lines source, tab, target
+  std::string prefix = {};         // before each source
 };
 
-PairSpec pair_files(const config::SourceConfig& source);
+std::vector<PairSpec> pair_files(const config::SourceConfig& source);
 
 // Calls sink(source line, target line, place of the source, place of the target) for each pair in
 // order, without line ends. Error(input) names file and line: no pairs, more lines on one side, a
@@ -36,16 +39,26 @@ using PairSink = std::function<void(std::string_view source, std::string_view ta
                                     const std::string& at, const std::string& target_at)>;
 void each_pair(const PairSpec& spec, const PairSink& sink);
 
+// The shares of several paths: `weights`, or if that is empty min(pairs, max_examples) to the power
+// 1 / temperature (Raffel et al. 2020, section 3.5.2).
+struct PairShares {
+  std::vector<double> weights = {};
+  double temperature = 1;
+  std::int64_t max_examples = 0;  // 0: no limit
+};
+
 // Pairs are dealt to shapes in the epoch's order. A batch is complete when its shape's number of
 // pairs has come together; the epoch ends with the incomplete batches of each shape. Batches are
-// thus a function of (seed, epoch) alone and hold each pair once an epoch.
+// thus a function of (seed, epoch) alone and hold each pair once an epoch; with shares, pairs as
+// often as a Mixture has them.
 class Pairs final : public Dataset {
  public:
-  // `lengths`: ascending. `begin`: as for sentence_ids(). Throws as each_pair() and sentence_ids()
-  // do, and Error(input) for an id outside the vocabulary.
-  Pairs(const PairSpec& spec, const tokenizer::Tokenizer& tokenizer,
+  // `lengths`: ascending. `begin`: as for sentence_ids(). `source_vocab_size`: 0: vocab_size.
+  // Throws as each_pair() and sentence_ids() do, and Error(input) for an id outside the vocabulary.
+  Pairs(const std::vector<PairSpec>& specs, const tokenizer::Tokenizer& tokenizer,
         std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle, std::uint64_t seed,
-        std::int64_t begin = -1);
+        std::int64_t begin = -1, std::int64_t source_vocab_size = 0,
+        const std::optional<PairShares>& shares = {});
 
   GlobalBatch batch(std::int64_t index) const override;
   std::int64_t batches() const override { return batches_; }
@@ -54,6 +67,7 @@ class Pairs final : public Dataset {
 
   // Pairs in the order of each_pair().
   std::vector<std::int64_t> items_of(std::int64_t index) const override;
+  std::int64_t samples() const { return mixture_ ? mixture_->samples() : pairs(); }  // of an epoch
   std::int64_t pairs() const { return static_cast<std::int64_t>(sides_[0].size()) - 1; }
   std::int64_t tokens() const { return static_cast<std::int64_t>(ids_[0].size() + ids_[1].size()); }
   std::int64_t cut() const { return cut_; }  // sides that were truncated
@@ -64,6 +78,8 @@ class Pairs final : public Dataset {
     std::vector<std::int64_t> first;  // of each batch in `order`, and the end
     std::vector<std::size_t> shape;   // of each batch
   };
+  std::int64_t pair_at(std::int64_t position) const;  // of an epoch's
+  void mix(const PairShares& shares);
   void add(int side, std::string_view line, const tokenizer::Tokenizer& tokenizer,
            const std::string& where);
   std::shared_ptr<const Epoch> epoch(std::int64_t number) const;
@@ -71,12 +87,15 @@ class Pairs final : public Dataset {
   std::span<const std::int32_t> side(int side, std::int64_t pair) const;
 
   std::vector<PairLength> lengths_;
-  std::int64_t vocab_size_, batches_ = 0, cut_ = 0;
+  std::int64_t vocab_sizes_[2];  // of either side
+  std::int64_t batches_ = 0, cut_ = 0;
   bool shuffle_;
   std::uint64_t seed_;
   SentenceIds special_;
-  std::vector<std::int32_t> ids_[2];     // of all source lines, of all target lines
-  std::vector<std::int64_t> sides_[2];   // first id of each line, and the end
+  std::vector<std::int32_t> ids_[2];    // of all source lines, of all target lines
+  std::vector<std::int64_t> sides_[2];  // first id of each line, and the end
+  std::vector<std::int64_t> first_;     // pair of each path, and the end
+  std::optional<Mixture> mixture_;
   std::vector<std::uint16_t> shape_of_;  // of each pair
   mutable std::mutex mutex_;             // guards recent_
   mutable std::map<std::int64_t, std::shared_ptr<const Epoch>> recent_;

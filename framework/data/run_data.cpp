@@ -96,7 +96,8 @@ void check_files(const config::Config& config, const config::SourceConfig& c,
     if (!path.empty()) opened &= problems.collect(section + key, [&] { io::check_text(path); });
   for (std::size_t i = 0; i < c.paths.size(); ++i)
     opened &= problems.collect(section + ".path[" + std::to_string(i) + "]", [&] {
-      for (const std::string& file : io::expand_glob(c.paths[i].path))
+      const config::SourcePath& p = c.paths[i];
+      for (const std::string& file : p.path.empty() ? files_of(p) : io::expand_glob(p.path))
         tokens ? static_cast<void>(TokenFile(file)) : objective_of(c).check_file(file, config, c);
     });
   if (!tokenizer || !opened || !tokens) return;
@@ -236,12 +237,12 @@ std::uint64_t fingerprint(const config::Config& config, const Dataset& data, std
 
 RunData::Lines RunData::validation_lines(const config::Config& config) const {
   Lines all, some;
-  each_pair(pair_files(*config.data.validation),
-            [&](std::string_view source, std::string_view target, const std::string&,
-                const std::string&) {
-              all.source.emplace_back(source);
-              all.target.emplace_back(target);
-            });
+  for (const PairSpec& spec : pair_files(*config.data.validation))
+    each_pair(spec, [&](std::string_view source, std::string_view target, const std::string&,
+                        const std::string&) {
+      all.source.emplace_back(source);
+      all.target.emplace_back(target);
+    });
   for (std::int64_t i = 0; i < validation_batches(config); ++i)
     for (const std::int64_t pair : validation->items_of(i)) {
       some.source.push_back(all.source[static_cast<std::size_t>(pair)]);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "core/error.h"
 #include "data/encode_file.h"
@@ -12,7 +11,6 @@
 namespace tfm::data {
 namespace {
 
-constexpr std::int64_t block = 1000;
 constexpr std::int64_t kSearched = 1 << 20;  // first ids of a file, for one that ends a document
 
 std::unique_ptr<TokenStream> encode_stream(const std::string& path, const SourceSpec& spec,
@@ -27,34 +25,6 @@ std::unique_ptr<TokenStream> encode_stream(const std::string& path, const Source
     first = last;
   });
   return std::make_unique<MemoryTokens>(path, std::move(all));
-}
-
-// Positions of a block per weight, at least 1 each, by the largest remainder method; ties go to the
-// first.
-std::vector<std::int32_t> shares_of(const std::vector<double>& weights) {
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  const std::size_t n = weights.size();
-  std::vector<std::int32_t> count(n);
-  std::vector<double> remainder(n);
-  std::int64_t left = block;
-  for (std::size_t k = 0; k < n; ++k) {
-    const double share = weights[k] / total * static_cast<double>(block);
-    count[k] = std::max(1, static_cast<std::int32_t>(share));
-    remainder[k] = share - count[k];
-    left -= count[k];
-  }
-  // Fewer than 0 are left where small weights were raised to 1: others give them up.
-  for (; left != 0; left += left < 0 ? 1 : -1) {
-    std::size_t pick = n;
-    for (std::size_t k = 0; k < n; ++k) {
-      if (left < 0 && count[k] == 1) continue;
-      if (pick == n || (left > 0 ? remainder[k] > remainder[pick] : remainder[k] < remainder[pick]))
-        pick = k;
-    }
-    count[pick] += left < 0 ? -1 : 1;
-    remainder[pick] -= left < 0 ? -1 : 1;
-  }
-  return count;
 }
 
 }  // namespace
@@ -103,7 +73,7 @@ Source::Source(std::vector<Group> groups, std::int64_t seq_len, bool weighted) :
                     (files_ == 1 ? "" : ", the longest " + std::to_string(longest) + ",") +
                     " are too few for a sample; expected at least " + std::to_string(seq_len + 1) +
                     " tokens in one file");
-  if (weighted) deal(weights);
+  if (weighted) mix(weights);
 }
 
 std::string Source::left_out() const {
@@ -116,45 +86,28 @@ std::string Source::left_out() const {
                                   std::to_string(files_) + " files are shorter than one sample");
 }
 
-void Source::deal(const std::vector<double>& weights) {
-  if (static_cast<std::int64_t>(weights.size()) > block)
-    throw Error(ExitCode::usage, "path: expected at most 1000 paths if they have weights, got " +
-                                     std::to_string(weights.size()));
-  count_ = shares_of(weights);
-  std::int64_t blocks = 0;
-  for (std::size_t k = 0; k < places_.size(); ++k) {
-    if (places_[k].samples() == 0)
+void Source::mix(const std::vector<double>& weights) {
+  std::vector<std::int64_t> sizes;
+  for (const SampleIndex& place : places_) {
+    sizes.push_back(place.samples());
+    if (place.samples() == 0)
       throw Error(
           ExitCode::input,
-          places_[k].group.name + ": the file is shorter than one sample of " +
+          place.group.name + ": the file is shorter than one sample of " +
               std::to_string(seq_len_ + 1) +
               " tokens and cannot have a share of the samples; use a longer file or remove it");
-    blocks = std::max(blocks, ceil_div(places_[k].samples(), count_[k]));
   }
-  samples_ = blocks * block;
-  std::vector<std::int32_t> given(places_.size());
-  for (std::int64_t s = 0; s < block;
-       ++s) {  // the path that lags most behind its share of the first s + 1 positions
-    std::size_t pick = 0;
-    std::int64_t most = std::numeric_limits<std::int64_t>::min();
-    for (std::size_t k = 0; k < places_.size(); ++k) {
-      const std::int64_t lag = count_[k] * (s + 1) - given[k] * block;
-      if (given[k] < count_[k] && lag > most) most = lag, pick = k;
-    }
-    dealt_.push_back(static_cast<std::int32_t>(pick));
-    nth_.push_back(given[pick]++);
-  }
+  mixture_.emplace(weights, std::move(sizes));
+  samples_ = mixture_->samples();
 }
 
 void Source::read(std::int64_t sample, std::span<std::int32_t> out,
                   std::vector<std::int64_t>* starts) const {
   TFM_CHECK(sample >= 0 && sample < samples_, "no sample " + std::to_string(sample));
   TFM_CHECK(static_cast<std::int64_t>(out.size()) == seq_len_ + 1, "a sample has seq_len + 1 ids");
-  if (!dealt_.empty()) {
-    const std::int32_t k = dealt_[sample % block];
-    return read(places_[k],
-                (sample / block * count_[k] + nth_[sample % block]) % places_[k].samples(), out,
-                starts);
+  if (mixture_) {
+    const Mixture::Item item = mixture_->item(sample);
+    return read(places_[item.path], item.index, out, starts);
   }
   for (const SampleIndex& place : places_) {
     if (sample < place.samples()) return read(place, sample, out, starts);

@@ -4,11 +4,13 @@
 // first of the next sample. No sample spans two files.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "config/options.h"
+#include "data/mixture.h"
 #include "data/token_file.h"
 #include "tokenizer/tokenizer.h"
 
@@ -45,11 +47,7 @@ SampleCount count_samples(std::int64_t tokens, std::int64_t seq_len);  // of one
 // Samples from several paths. Not weighted: the samples of all paths one after another, each once
 // an epoch.
 //
-// Weighted: weights, also equal ones, are shares of the samples drawn, rounded to thousandths, none
-// below one (largest remainder), and positions are dealt in blocks of 1000: path k, of n_k samples,
-// gets c_k of them, spread evenly. Its j-th place in block b is its sample (b * c_k + j) mod n_k.
-// An epoch has the fewest blocks that show every sample of every path at least once; a path whose
-// share exceeds its size repeats.
+// Weighted, also with equal weights: as a Mixture.
 class Source {
  public:
   struct Group {
@@ -90,13 +88,12 @@ class Source {
     std::vector<std::int64_t> first;
     std::int64_t samples() const { return first.back(); }
   };
-  void deal(const std::vector<double>& weights);
+  void mix(const std::vector<double>& weights);
   void read(const SampleIndex& place, std::int64_t sample, std::span<std::int32_t> out,
             std::vector<std::int64_t>* starts) const;
 
   std::vector<SampleIndex> places_;
-  // By position in a block: its path and its place j. By path: c_k. Empty if not weighted.
-  std::vector<std::int32_t> dealt_, nth_, count_;
+  std::optional<Mixture> mixture_;
   std::int64_t files_ = 0, short_files_ = 0, left_out_ = 0;  // short: without a sample
   std::int64_t seq_len_, samples_ = 0, tokens_ = 0, vocab_size_ = std::int64_t{1} << 31;
 };

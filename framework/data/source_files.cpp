@@ -16,6 +16,7 @@ bool names_tokens(const config::SourcePath& p) {
 }  // namespace
 
 std::vector<std::string> files_of(const config::SourcePath& p) {
+  if (p.path.empty()) return {p.source, p.target};
   try {
     return io::expand_glob(p.path);
   } catch (const Error&) {

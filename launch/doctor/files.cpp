@@ -133,8 +133,12 @@ std::vector<std::string> files_of(const config::SourceConfig& source) {
   std::vector<std::string> all;
   for (const std::string& path : {source.source, source.target})
     if (!path.empty()) all.push_back(path);
-  for (const config::SourcePath& p : source.paths)
-    for (const std::string& file : io::expand_glob(p.path)) all.push_back(file);
+  for (const config::SourcePath& p : source.paths) {
+    for (const std::string& path : {p.source, p.target})
+      if (!path.empty()) all.push_back(path);
+    if (!p.path.empty())
+      for (const std::string& file : io::expand_glob(p.path)) all.push_back(file);
+  }
   return all;
 }
 

@@ -54,7 +54,7 @@ TEST(Pairs, RowsOfABatch) {
   const TemporaryFolder folder;
   const data::PairSpec spec{
       put(folder / "a", "ab\n\nxyzuvw\n"), put(folder / "b", "C\nDE\r\nFGH\n"), {}};
-  const data::Pairs pairs(spec, *kBytes, {{4, 8}, {6, 8}}, 260, false, 1);
+  const data::Pairs pairs({spec}, *kBytes, {{4, 8}, {6, 8}}, 260, false, 1);
   EXPECT_EQ(pairs.pairs(), 3);
   EXPECT_EQ(pairs.cut(), 1);
   EXPECT_EQ(pairs.batches(), 2);
@@ -69,7 +69,7 @@ TEST(Pairs, RowsOfABatch) {
   EXPECT_EQ(r[Field::labels], (Ids{'C', 257, -1, -1, 'D', 'E', 257, -1}));
   EXPECT_EQ(Read(pairs, 1, 0, 1, pair_widths(6))[Field::source_ids],
             (Ids{'x', 'y', 'z', 'u', 'v', 257}));
-  const data::Pairs started(spec, *kBytes, {{4, 8}, {6, 8}}, 260, false, 1,
+  const data::Pairs started({spec}, *kBytes, {{4, 8}, {6, 8}}, 260, false, 1,
                             9);  // with a begin of the model's own
   EXPECT_EQ(Read(started, 0, 0, 1, pair_widths(4))[Field::ids], (Ids{9, 'C', 0, 0}));
 }
@@ -78,7 +78,7 @@ TEST(Pairs, TheLongerSideDecidesTheShape) {
   const TemporaryFolder folder;  // a side of 3 bytes takes 4 places, with its end
   const data::PairSpec spec{
       put(folder / "a", "abc\na\nabcd\nab\n"), put(folder / "b", "A\nABCD\nA\nABC\n"), {}};
-  const data::Pairs pairs(spec, *kBytes, {{4, 2}, {6, 2}}, 260, false, 1);
+  const data::Pairs pairs({spec}, *kBytes, {{4, 2}, {6, 2}}, 260, false, 1);
   ASSERT_EQ(pairs.batches(), 2);
   EXPECT_EQ(pairs.batch(0).shape, 1u);
   EXPECT_EQ(pairs.items_of(0), (std::vector<std::int64_t>{1, 2}));
@@ -93,7 +93,7 @@ TEST(Pairs, EachSideIsCutByItsOwnModel) {
   const auto marian =
       tokenizer::load_tokenizer(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/marian");
   const std::string line = "tokens and their ids", file = put(folder / "a", line + "\n");
-  const data::Pairs pairs({file, file, {}}, *marian, {{40, 1}}, marian->vocab_size(), false, 1);
+  const data::Pairs pairs({{file, file, {}}}, *marian, {{40, 1}}, marian->vocab_size(), false, 1);
   const Read r(pairs, 0, 0, 1, pair_widths(40));
   Ids source = marian->encode(line), target = marian->target().encode(line);
   EXPECT_NE(source, target);
@@ -111,8 +111,8 @@ TEST(Pairs, AnEpochHoldsEachPairOnceAndPartsMakeTheWhole) {
             std::to_string(i) + "\n";
   const data::PairSpec spec{{}, {}, {put(folder / "a.tsv", text)}};
   const std::vector<data::PairLength> lengths{{8, 6}, {12, 4}, {16, 3}};
-  const data::Pairs pairs(spec, *kBytes, lengths, 260, true, 7),
-      same(spec, *kBytes, lengths, 260, true, 7), other(spec, *kBytes, lengths, 260, true, 8);
+  const data::Pairs pairs({spec}, *kBytes, lengths, 260, true, 7),
+      same({spec}, *kBytes, lengths, 260, true, 7), other({spec}, *kBytes, lengths, 260, true, 8);
   EXPECT_EQ(pairs.batches(), other.batches());
   Ids order[2];
   for (std::int64_t epoch : {0, 1}) {
@@ -139,10 +139,41 @@ TEST(Pairs, AnEpochHoldsEachPairOnceAndPartsMakeTheWhole) {
   EXPECT_NE(order[0], order[1]);
 }
 
+TEST(Pairs, TasksAreMixedBySharesWithTheirPrefixes) {
+  const TemporaryFolder folder;
+  std::string many, few;
+  for (int i = 0; i < 900; ++i) many += "m\tM\n";
+  for (int i = 0; i < 100; ++i) few += "f\tF\n";
+  const std::vector<data::PairSpec> specs{
+      {{}, {}, {put(folder / "many", many)}, "to M: "},
+      {put(folder / "f", "f\nf\n"), put(folder / "F", "F\nF\n"), {}, "to F: "},
+      {{}, {}, {put(folder / "few", few)}}};
+  const auto counted = [&](const std::optional<data::PairShares>& shares) {
+    const data::Pairs pairs(specs, *kBytes, {{8, 10}}, 260, true, 1, -1, 0, shares);
+    std::map<std::string, std::int64_t> times;
+    for (std::int64_t i = 0; i < pairs.batches(); ++i)
+      for (std::int64_t row = 0; row < pairs.batch(i).sequences; ++row) {
+        const Read r(pairs, i, row, 1, pair_widths(8));
+        Ids source = r[Field::source_ids];
+        source.erase(std::ranges::find(source, tokenizer::ByteSpecials::end), source.end());
+        ++times[kBytes->decode(source) + " " + static_cast<char>(r[Field::labels][0])];
+      }
+    return times;
+  };
+  using Times = std::map<std::string, std::int64_t>;
+  EXPECT_EQ(counted({}), (Times{{"f F", 100}, {"to F: f F", 2}, {"to M: m M", 900}}));
+  EXPECT_EQ(counted(data::PairShares{.weights = {5, 2, 3}}),
+            (Times{{"f F", 600}, {"to F: f F", 400}, {"to M: m M", 1000}}));
+  EXPECT_EQ(counted(data::PairShares{.temperature = 2})["f F"], 484)
+      << "10 of 30 + 1.4 + 10, rounded to thousandths, of 2000";
+  EXPECT_EQ(counted(data::PairShares{.max_examples = 100}),
+            (Times{{"f F", 990}, {"to F: f F", 20}, {"to M: m M", 990}}));
+}
+
 TEST(Pairs, BadFilesAreNamed) {
   const TemporaryFolder folder;
   const auto open = [&](data::PairSpec spec, std::int64_t vocab = 260) {
-    return [=] { data::Pairs(spec, *kBytes, {{8, 2}}, vocab, false, 1); };
+    return [=] { data::Pairs({spec}, *kBytes, {{8, 2}}, vocab, false, 1); };
   };
   const std::string two = put(folder / "two", "a\nb\n"), one = put(folder / "one", "a\n"),
                     none = put(folder / "none", "");
