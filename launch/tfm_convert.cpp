@@ -146,7 +146,7 @@ int import(const std::string& from, const std::string& to, bool force) {
   const checkpoint::CheckpointInfo info{.step = 0,
                                         .seed = config.train.seed,
                                         .config = config::dump_config(config),
-                                        .directory = inference::directory_of(config.data.tokenizer),
+                                        .directory = inference::directory_of(config.data),
                                         .extra = source.provenance(sidecars)};
   const checkpoint::CheckpointResult r =
       checkpoint::write_checkpoint(to, info, pieces_of(model), 0, {});
@@ -193,6 +193,13 @@ int export_to(const std::string& from, const std::string& to, bool force) {
                                      ? huggingface::HuggingFaceModel(path).provenance()
                                      : checkpoint::CheckpointReader(path).manifest().extra;
   const bool own = provenance == "{}";
+  if (!config.data.source_tokenizer.empty()) {
+    std::fprintf(stderr,
+                 "warning: the export has no tokenizer: transformers has none of two files for "
+                 "data.tokenizer %s and data.source_tokenizer %s\n",
+                 config.data.tokenizer_or_bytes().c_str(), config.data.source_tokenizer.c_str());
+    config.data.tokenizer = "bytes";
+  }
   const auto ids = own ? special_ids(config) : std::nullopt;
   huggingface::write_huggingface(
       to, config.model, ids, own ? "" : provenance, inference::tokenizer_beside(path),

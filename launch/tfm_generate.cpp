@@ -249,7 +249,8 @@ int run(int argc, char** argv) {
   if (args.has("--chat") && args.has("--prompt"))
     throw Error(ExitCode::usage, "--chat and --prompt are both given; expected one");
   if (args.has("--tokenizer")) config.data.tokenizer = args.get("--tokenizer");
-  const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer_or_bytes());
+  const auto tokenizer =
+      tokenizer::load_tokenizer(config.data.tokenizer_or_bytes(), config.data.source_tokenizer);
   inference::TextFormat format = inference::text_format(dir, *tokenizer);
   if (config.data.train.kind().plain_text())
     format.begin = data::document_begin(config.data.add_begin, *tokenizer, "data.tokenizer");

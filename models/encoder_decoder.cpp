@@ -7,8 +7,8 @@ EncoderDecoder::EncoderDecoder(const config::Config& config, const comm::Mesh& m
   const config::ModelConfig& m = config_.model;
   const bool shared = m.tie_embeddings == config::TieEmbeddings::all ||
                       m.tie_embeddings == config::TieEmbeddings::inputs;
-  source_.emplace(context_, shared ? "embedding.weight" : "encoder.embedding.weight", m.vocab_size,
-                  m.d_model, context_.init_std, m.padding_idx);
+  source_.emplace(context_, shared ? "embedding.weight" : "encoder.embedding.weight",
+                  m.source_vocabulary(), m.d_model, context_.init_std, m.padding_idx);
   source_embeddings_.emplace(context_, m, "encoder.");
   const auto stacks = m.stacks();
   encoder_.emplace(context_, stages_, m, "encoder.", 0, stacks[0], false, false);

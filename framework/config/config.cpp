@@ -119,6 +119,7 @@ bool read_init(const YamlNode& root, const ReadInitial& read_initial, Config& co
     const InitialConfig initial = read_initial(init->text);
     config.model = initial.model;
     config.data.tokenizer = initial.tokenizer;
+    config.data.source_tokenizer = initial.source_tokenizer;
     return true;
   } catch (const Error& e) {
     return fail(e, e.code());

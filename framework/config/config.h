@@ -37,8 +37,9 @@ struct Config {
 
 // What a directory named by model.init contributes to a configuration.
 struct InitialConfig {
-  ModelConfig model;      // the shape of its model
-  std::string tokenizer;  // the default of data.tokenizer
+  ModelConfig model;                  // the shape of its model
+  std::string tokenizer;              // the default of data.tokenizer
+  std::string source_tokenizer = {};  // likewise
 };
 using ReadInitial = std::function<InitialConfig(const std::string& dir)>;
 

@@ -236,6 +236,11 @@ void describe(DataConfig& d, FieldVisitor& v) {
               "`bytes` did not make has to name theirs"),
           "auto"),
       d.tokenizer);
+  v.value(with_word(text("source_tokenizer",
+                         "pairs, with `model.source_vocab_size`: the tokenizer of the source side; "
+                         "auto: `tokenizer`"),
+                    "auto"),
+          d.source_tokenizer);
   v.value(option("add_begin",
                  "type text: put the tokenizer's begin-of-text id before each document, in "
                  "training and evaluation; auto: where the tokenizer puts one before a text"),

@@ -13,6 +13,10 @@ void describe_shape(ModelConfig& m, FieldVisitor& v) {
               "vocab_size", 1,
               "number of rows of the token embedding; must cover every id of the tokenizer")),
           m.vocab_size);
+  v.value(number("source_vocab_size", 0,
+                 "encoder_decoder: rows of an embedding of the encoder's own, for sources of "
+                 "another vocabulary; 0: both sides have `vocab_size`"),
+          m.source_vocab_size);
   v.value(required(number("d_model", 1, "hidden size: width of the residual stream", 1 << 20)),
           m.d_model);
   v.value(

@@ -107,7 +107,8 @@ struct ModelConfig : LayerConfig {
   Family family = Family::unset;
   std::string preset;
   std::string init = "random";
-  std::int64_t vocab_size = 0;  // required, here or by the preset
+  std::int64_t vocab_size = 0;         // required, here or by the preset
+  std::int64_t source_vocab_size = 0;  // encoder_decoder: of the encoder's own table; 0: the same
   std::int64_t d_model = 0, n_layers = 0;
   std::int64_t n_encoder_layers = 0, n_decoder_layers = 0;  // encoder_decoder: filled with n_layers
   std::vector<LayerKind> layer_kinds;
@@ -137,6 +138,10 @@ struct ModelConfig : LayerConfig {
   bool encodes() const { return family != Family::decoder; }
   bool decodes() const { return family != Family::encoder; }
   bool translates() const { return family == Family::encoder_decoder; }
+  // Rows of the embedding that reads source_ids.
+  std::int64_t source_vocabulary() const {
+    return source_vocab_size > 0 ? source_vocab_size : vocab_size;
+  }
   std::int64_t total_layers() const {
     return translates() ? n_encoder_layers + n_decoder_layers : n_layers;
   }

@@ -285,7 +285,7 @@ void check_sizes(const Config& c, const Refuse& refuse) {
   const ModelConfig& m = c.model;
   const TrainConfig& t = c.train;
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
-  double width = real(m.vocab_size);
+  double width = real(std::max(m.vocab_size, m.source_vocab_size));
   for (const auto& [path, layer] : m.kinds_in_use())
     width = std::max({width, real(layer->d_ff), real(layer->n_heads) * real(layer->d_head),
                       real(layer->experts.d_ff) * real(layer->experts.top_k)});

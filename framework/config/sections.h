@@ -141,6 +141,7 @@ struct DataConfig {
   SourceConfig train;
   std::optional<SourceConfig> validation;
   std::string tokenizer;         // empty: auto
+  std::string source_tokenizer;  // of the source side of pairs; empty: `tokenizer`
   // The one to load where none is named.
   std::string tokenizer_or_bytes() const { return tokenizer.empty() ? "bytes" : tokenizer; }
   AddBegin add_begin = AddBegin::automatic;

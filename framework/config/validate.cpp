@@ -367,6 +367,15 @@ void check_data(const Config& c, const Report& report) {
            "restart_positions needs the documents of a sequence to be apart; expected documents "
            "separate or packed, or restart_positions auto",
            "");
+  only_with(report)(!c.data.source_tokenizer.empty(), m.source_vocab_size > 0,
+                    "data.source_tokenizer", "model.source_vocab_size > 0", "data.tokenizer");
+  if (m.source_vocab_size > 0 && !c.data.train.kind().pairs)
+    report({"data.train.type", "model.source_vocab_size"},
+           "data.train.type " + c.data.train.type +
+               " makes source and target from one text, but model.source_vocab_size " +
+               std::to_string(m.source_vocab_size) + " is of another vocabulary; expected " +
+               types_where([](const auto& t) { return t.pairs; }),
+           "");
   if (c.eval.every > 0 && !c.data.validation)
     report({"eval.every", "data.validation"},
            "eval.every is " + std::to_string(c.eval.every) +

@@ -212,6 +212,22 @@ void check_family(const ModelConfig& m, const Report& report) {
                  " is no row of the embedding, of which there are " + std::to_string(m.vocab_size) +
                  " (vocab_size); expected less, or -1",
              "");
+  only(m.source_vocab_size > 0, m.translates(), "model.source_vocab_size",
+       "family encoder_decoder");
+  if (m.source_vocab_size > 0 && m.padding_idx >= m.source_vocab_size)
+    report({"model.padding_idx", "model.source_vocab_size"},
+           "padding_idx " + std::to_string(m.padding_idx) +
+               " is no row of the encoder's embedding, of which there are " +
+               std::to_string(m.source_vocab_size) + " (source_vocab_size); expected less, or -1",
+           "");
+  using enum TieEmbeddings;
+  if (m.source_vocab_size > 0 && (m.tie_embeddings == all || m.tie_embeddings == inputs))
+    report({"model.tie_embeddings", "model.source_vocab_size"},
+           "tie_embeddings " + word(m.tie_embeddings) +
+               " gives both stacks one table, but source_vocab_size " +
+               std::to_string(m.source_vocab_size) +
+               " gives the encoder its own; expected tie_embeddings decoder or none",
+           "");
   only(m.type_vocab_size > 0, encoder, "model.type_vocab_size", "family encoder");
   only(m.decoder_start >= 0, m.translates(), "model.decoder_start", "family encoder_decoder");
   only(m.head_transform, encoder, "model.head_transform", "family encoder");

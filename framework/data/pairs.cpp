@@ -211,6 +211,9 @@ class PairsObjective final : public Objective {
     const SentenceIds special = sentence_ids(tokenizer, config.model.decoder_start);
     check_known(std::max(special.begin, special.end), config.model.vocab_size,
                 "data.tokenizer: the end-of-sequence token");
+    check_known(special.source_end, config.model.source_vocabulary(),
+                "data.source_tokenizer: the end-of-sequence token",
+                config.model.source_vocab_size > 0 ? "source_vocab_size" : "vocab_size");
   }
 
   // There is one for each length with train.global_batch_tokens.
@@ -246,7 +249,7 @@ class PairsObjective final : public Objective {
     auto pairs = std::make_unique<Pairs>(pair_files(o.source), o.tokenizer, std::move(lengths),
                                          o.config.model.vocab_size, o.endless && o.source.shuffle,
                                          o.config.train.seed, o.config.model.decoder_start,
-                                         0, shares_of(o.source));
+                                         o.config.model.source_vocab_size, shares_of(o.source));
     o.tokens = pairs->tokens();
     if (o.endless && pairs->pairs() < fewest)
       o.note(counted(pairs->pairs(), "sentence pair") + " for batches of " +

@@ -44,13 +44,19 @@ bool ids_end_documents(const config::SourceConfig& c) {
 void check_tokenizer(const config::Config& config, const config::SourceConfig& c,
                      const tokenizer::Tokenizer& tokenizer) {
   const std::int64_t vocabulary = config.model.vocab_size;
-  const bool encodes = !holds_tokens(c);
-  const std::int64_t ids = std::max(tokenizer.vocab_size(), tokenizer.target().vocab_size());
-  if (encodes && ids > vocabulary)
-    throw Error(ExitCode::input, config.data.tokenizer_or_bytes() +
-                                     ": the tokenizer has ids up to " + std::to_string(ids - 1) +
-                                     ", but model.vocab_size is " + std::to_string(vocabulary) +
-                                     "; expected at least " + std::to_string(ids));
+  const auto check_room = [&](const std::string& spec, const tokenizer::Tokenizer& side,
+                              const std::string& key, std::int64_t rows) {
+    if (const std::int64_t ids = side.vocab_size(); !holds_tokens(c) && ids > rows)
+      throw Error(ExitCode::input, spec + ": the tokenizer has ids up to " +
+                                       std::to_string(ids - 1) + ", but model." + key + " is " +
+                                       std::to_string(rows) + "; expected at least " +
+                                       std::to_string(ids));
+  };
+  const bool two = config.model.source_vocab_size > 0;
+  const config::DataConfig& data = config.data;
+  check_room(data.source_tokenizer.empty() ? data.tokenizer_or_bytes() : data.source_tokenizer,
+             tokenizer, two ? "source_vocab_size" : "vocab_size", config.model.source_vocabulary());
+  check_room(data.tokenizer_or_bytes(), tokenizer.target(), "vocab_size", vocabulary);
   const auto end = document_ends(config, c, tokenizer).id;
   if (end && *end >= vocabulary && ids_end_documents(c))
     throw Error(ExitCode::usage, "documents is " + word(c.documents) +
@@ -72,7 +78,7 @@ std::unique_ptr<tokenizer::Tokenizer> load_tokenizer(const config::Config& confi
   const std::string spec = config.data.tokenizer_or_bytes();
   std::error_code ignored;
   try {
-    return tokenizer::load_tokenizer(spec);
+    return tokenizer::load_tokenizer(spec, config.data.source_tokenizer);
   } catch (const Error& e) {
     if (!used && std::filesystem::is_directory(spec, ignored))
       return tokenizer::load_tokenizer("bytes");
@@ -161,7 +167,9 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
 }
 
 std::string unused_ids(const config::Config& config, const tokenizer::Tokenizer& tokenizer) {
-  const std::int64_t ids = std::max(tokenizer.vocab_size(), tokenizer.target().vocab_size()),
+  const std::int64_t ids = config.model.source_vocab_size > 0
+                               ? tokenizer.target().vocab_size()
+                               : std::max(tokenizer.vocab_size(), tokenizer.target().vocab_size()),
                      vocabulary = config.model.vocab_size;
   if (2 * ids >= vocabulary) return "";
   return "the tokenizer " + config.data.tokenizer_or_bytes() + " makes " + std::to_string(ids) +

@@ -14,6 +14,7 @@ Needs needs(const config::ModelConfig& m) {
          Needs{{m.position == config::Position::learned, "position: learned"},
                {m.position_offset == 2, "position_offset: 2"},
                {m.embedding_norm, "embedding_norm: true"},
+               {m.source_vocab_size == 0, "source_vocab_size: 0"},
                {m.tie_embeddings != config::TieEmbeddings::decoder, "tie_embeddings: all"}};
 }
 

@@ -77,7 +77,8 @@ Needs needs(const config::ModelConfig& m, bool before) {
 namespace {
 
 void tables(Table& t, const config::ModelConfig& m, bool unshared) {
-  const std::vector<std::int64_t> shape{m.vocab_size, m.d_model};
+  const std::vector<std::int64_t> shape{m.vocab_size, m.d_model},
+      source{m.source_vocabulary(), m.d_model};
   const bool inputs = m.tie_embeddings == config::TieEmbeddings::inputs;
   const std::string encoder = inputs ? "embedding.weight" : "encoder.embedding.weight",
                     decoder = inputs ? encoder : "decoder.embedding.weight";
@@ -85,9 +86,11 @@ void tables(Table& t, const config::ModelConfig& m, bool unshared) {
     return t.tensor("model.shared.weight", shape, "embedding.weight");
   if (inputs || unshared) t.optional("model.shared.weight", shape, encoder);
   if (!inputs && unshared) t.last_is_overridden();
-  for (const auto& [name, part] : {std::pair{"model.encoder.embed_tokens.weight", encoder},
-                                   {"model.decoder.embed_tokens.weight", decoder}})
-    inputs ? t.optional(name, shape, part) : t.tensor(name, shape, part);
+  const auto table = [&](const char* name, const auto& of, const std::string& part) {
+    inputs ? t.optional(name, of, part) : t.tensor(name, of, part);
+  };
+  table("model.encoder.embed_tokens.weight", source, encoder);
+  table("model.decoder.embed_tokens.weight", shape, decoder);
   if (!m.tied_head()) t.tensor("lm_head.weight", shape, "head.weight");
 }
 

@@ -26,6 +26,7 @@ Needs needs(const config::ModelConfig& m) {
                {m.sinusoid == config::Sinusoid::tensor2tensor, "sinusoid: tensor2tensor"},
                {m.padding_idx == m.position_offset - 1, "padding_idx: position_offset - 1"},
                {!m.embedding_norm, "embedding_norm: false"},
+               {m.source_vocab_size == 0, "source_vocab_size: 0"},
                {!m.has_head_bias(), "head_bias: false"},
                {m.tie_embeddings != config::TieEmbeddings::decoder, "tie_embeddings: all"}};
 }

@@ -3,26 +3,32 @@
 namespace tfm::huggingface {
 namespace {
 
+// Version 5 of transformers has models with `true` and a table for each stack.
+constexpr const char* kShare = "share_encoder_decoder_embeddings";
+
 config::ModelConfig read(const io::JsonNode& c) {
   config::ModelConfig m = bart_like::read(c, 58101, 58100, 58100);
   m.position = config::Position::sinusoidal, m.sinusoid = config::Sinusoid::halves;
-  if (whole(c, "decoder_vocab_size", m.vocab_size) != m.vocab_size)
-    c.fail("decoder_vocab_size: differs from vocab_size; expected the same value");
+  const std::int64_t source = m.vocab_size;
+  m.vocab_size = whole(c, "decoder_vocab_size", source);
+  if (m.vocab_size == source) return m;
+  if (c.flag(kShare, true))
+    c.fail("decoder_vocab_size: differs from vocab_size, though " + std::string(kShare) +
+           " is true; expected the same value");
+  m.source_vocab_size = source;
   return m;
 }
 
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
-  bart_like::read_heads(m, c, has, c.flag("share_encoder_decoder_embeddings", true));
+  bart_like::read_heads(m, c, has, c.flag(kShare, true));
 }
 
 void write(Json& j, const config::ModelConfig& m) {
   bart_like::write(j, m);
-  set(j, {{"decoder_vocab_size", m.vocab_size}});
-  const char* share = "share_encoder_decoder_embeddings";  // version 5 of transformers has models
-                                                           // with `true` and a table for each stack
-  if (!contains(j, share))
-    set(j, {{share, m.tie_embeddings == config::TieEmbeddings::all ||
-                        m.tie_embeddings == config::TieEmbeddings::inputs}});
+  set(j, {{"vocab_size", m.source_vocabulary()}, {"decoder_vocab_size", m.vocab_size}});
+  if (!contains(j, kShare))
+    set(j, {{kShare, m.tie_embeddings == config::TieEmbeddings::all ||
+                         m.tie_embeddings == config::TieEmbeddings::inputs}});
 }
 
 Needs needs(const config::ModelConfig& m) {

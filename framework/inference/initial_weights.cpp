@@ -97,7 +97,7 @@ config::InitialConfig config_of_directory(const std::string& path) {
   config::Config c =
       checkpoint_config(checkpoint_path(path, checkpoint::Verification::headers), {});
   c.model.preset.clear();
-  return {c.model, c.data.tokenizer};
+  return {c.model, c.data.tokenizer, c.data.source_tokenizer};
 }
 
 std::vector<std::string> check_initial_weights(const std::string& path,

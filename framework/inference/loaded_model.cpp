@@ -105,6 +105,8 @@ config::Config checkpoint_config(const std::string& step_dir,
     const checkpoint::Manifest manifest = checkpoint::CheckpointReader(step_dir).manifest();
     c = config::parse_config(manifest.config, name, {});
     c.data.tokenizer = find_tokenizer(step_dir, manifest.directory, c.data.tokenizer);
+    if (std::string& source = c.data.source_tokenizer; !source.empty())
+      source = find_tokenizer(step_dir, manifest.directory, source);
   }
   // Device, precision and layout of the training run do not count; those asked for here do.
   c.device = config::DeviceKind::cpu;

@@ -10,10 +10,12 @@
 
 namespace tfm::inference {
 
-std::string directory_of(const std::string& tokenizer) {
-  if (tokenizer.empty() || tokenizer::is_bytes(tokenizer) ||
-      std::filesystem::path(tokenizer).is_absolute())
-    return {};
+std::string directory_of(const config::DataConfig& data) {
+  const auto counts = [](const std::string& tokenizer) {
+    return !tokenizer.empty() && !tokenizer::is_bytes(tokenizer) &&
+           !std::filesystem::path(tokenizer).is_absolute();
+  };
+  if (!counts(data.tokenizer) && !counts(data.source_tokenizer)) return {};
   std::error_code gone;
   return std::filesystem::current_path(gone).string();
 }
@@ -35,7 +37,7 @@ TextFormat text_format(const nlohmann::json& config, const std::string& folder,
               .banned_ids = rules.banned_ids,
               .ignored = rules.others};
   }
-  if (const auto end = tokenizer.document_end()) format.end_ids.push_back(*end);
+  if (const auto end = tokenizer.target().document_end()) format.end_ids.push_back(*end);
   return format;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "config/sections.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tfm::inference {
@@ -39,9 +40,9 @@ TextFormat text_format(const std::string& dir, const tokenizer::Tokenizer& token
 TextFormat text_format_of_run(const std::string& provenance, const std::string& folder,
                               const tokenizer::Tokenizer& tokenizer);
 
-// The working directory where `tokenizer` (data.tokenizer) is a path that counts from it, else
-// empty: what checkpoints record.
-std::string directory_of(const std::string& tokenizer);
+// The working directory where a tokenizer of `data` is a path that counts from it, else empty: what
+// checkpoints record.
+std::string directory_of(const config::DataConfig& data);
 // The folder in which tfm-convert keeps the tokenizer of an imported checkpoint.
 std::string tokenizer_beside(const std::string& step_dir);
 

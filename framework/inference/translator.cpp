@@ -101,11 +101,12 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
     const bool blank =
         options_.format.special_tokens ? tokenizer_.encode(lines[i]).empty() : s.ids.empty();
     if (blank) continue;
-    if (options_.format.special_tokens && !s.ids.empty() && s.ids.back() == special_.end)
+    if (options_.format.special_tokens && !s.ids.empty() && s.ids.back() == special_.source_end)
       s.ids.pop_back();
-    for (const std::int32_t id : s.ids) data::check_known(id, config_.vocab_size, "the tokenizer");
+    for (const std::int32_t id : s.ids)
+      data::check_known(id, config_.source_vocabulary(), "the tokenizer");
     if (s.ids.size() + 1 > most) s.ids.resize(most - 1), ++cut_;
-    s.ids.push_back(special_.end);
+    s.ids.push_back(special_.source_end);
     sources.push_back(std::move(s));
   }
   std::stable_sort(sources.begin(), sources.end(),
@@ -126,7 +127,8 @@ void Translator::translate(std::span<const Source> batch, Targets& targets) {
       generation(shape_of(options_, config_, std::ssize(batch), std::ssize(batch[0].ids)));
   const std::int64_t length = g.shape().source_length;
   std::vector<BeamSearch> searches;
-  std::vector<std::int32_t> ids(batch.size() * static_cast<std::size_t>(length), special_.end),
+  std::vector<std::int32_t> ids(batch.size() * static_cast<std::size_t>(length),
+                                special_.source_end),
       mask(ids.size(), -1);
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const std::vector<std::int32_t>& source = batch[i].ids;

@@ -40,6 +40,8 @@ class MarianTokenizer final : public Tokenizer {
   bool knows(std::int32_t id) const override {
     return target_ ? target_->knows(id) : side_.knows(id);
   }
+  std::string token_text(std::int32_t id) const override { return side_.token_text(id); }
+  bool is_added(std::int32_t id) const override { return side_.is_added(id); }
   std::int64_t vocab_size() const override { return side_.vocab_size(); }
   std::optional<std::int32_t> end_of_document() const override { return special_.end; }
   SpecialIds special_ids() const override { return special_; }
@@ -68,36 +70,39 @@ class MarianTokenizer final : public Tokenizer {
   std::unordered_map<std::string, std::int32_t> codes_;
 };
 
-bool has_two_vocabularies(const std::string& folder) {
-  if (std::filesystem::exists(folder + "/target_vocab.json")) return true;
-  const nlohmann::json tree = read_tokenizer_config(folder);
-  return io::JsonNode(tree, folder + tokenizer_config_file).flag("separate_vocabs", false);
-}
+// The vocabulary of a side, and its special tokens: </s>, <unk>, <pad>.
+struct SideVocabulary {
+  VocabEntries entries;
+  std::vector<AddedToken> special;
+  explicit SideVocabulary(const std::string& path) : entries(read_vocab_json(path)) {
+    for (const char* token : {"</s>", "<unk>", "<pad>"}) {
+      const auto found = std::ranges::find(entries, token, &VocabEntries::value_type::first);
+      if (found == entries.end())
+        throw Error(ExitCode::input, path + ": no entry " + token +
+                                         "; expected </s>, <unk> and <pad>, as in MarianMT");
+      special.push_back({.content = token, .id = found->second, .normalized = false});
+    }
+  }
+};
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_marian(const std::string& folder) {
-  if (has_two_vocabularies(folder))
-    throw Error(ExitCode::input, "tokenizer " + folder +
-                                     ": separate source and target vocabularies are not supported; "
-                                     "expected one vocab.json for both");
-  const std::string path = folder + "/vocab.json";
-  const VocabEntries vocabulary = read_vocab_json(path);
-  std::vector<AddedToken> special;
-  for (const char* token : {"</s>", "<unk>", "<pad>"}) {
-    const auto found = std::ranges::find(vocabulary, token, &VocabEntries::value_type::first);
-    if (found == vocabulary.end())
-      throw Error(ExitCode::input, path + ": no entry " + token +
-                                       "; expected </s>, <unk> and <pad>, as in MarianMT");
-    special.push_back({.content = token, .id = found->second, .normalized = false});
-  }
-  const auto side = [&](const char* file, std::unique_ptr<MarianTokenizer> target) {
-    PipelineParts parts = read_sentencepiece(folder + file, vocabulary);
-    parts.added = special;
-    parts.after = {special[0].id};
-    return std::make_unique<MarianTokenizer>(std::move(parts), vocabulary, std::move(target));
+  const nlohmann::json tree = read_tokenizer_config(folder);
+  const bool two =
+      io::JsonNode(tree, folder + tokenizer_config_file).flag("separate_vocabs", false);
+  const SideVocabulary source(folder + "/vocab.json");
+  const auto side = [&](const char* file, const SideVocabulary& vocabulary,
+                        std::unique_ptr<MarianTokenizer> target) {
+    PipelineParts parts = read_sentencepiece(folder + file, vocabulary.entries);
+    parts.added = vocabulary.special;
+    parts.after = {vocabulary.special[0].id};
+    return std::make_unique<MarianTokenizer>(std::move(parts), vocabulary.entries,
+                                             std::move(target));
   };
-  return side("/source.spm", side("/target.spm", nullptr));
+  auto target = two ? side("/target.spm", SideVocabulary(folder + "/target_vocab.json"), nullptr)
+                    : side("/target.spm", source, nullptr);
+  return side("/source.spm", source, std::move(target));
 }
 
 }  // namespace tfm::tokenizer

@@ -4,8 +4,8 @@
 //
 // As in transformers' MarianTokenizer, a text that begins with a language's >>code<< begins with
 // that token; a piece missing from vocab.json is <unk>; </s> ends a text; decoding drops </s>,
-// <pad> and <unk>, and white space around the text. Refused: sides with separate vocabularies, and
-// models of another type than unigram.
+// <pad> and <unk>, and white space around the text. With separate_vocabs in tokenizer_config.json,
+// target_vocab.json has the ids of the target side. Refused: models of another type than unigram.
 #include <memory>
 #include <string>
 

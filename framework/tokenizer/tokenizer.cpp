@@ -54,6 +54,34 @@ class ByteTokenizer final : public Tokenizer {
   std::size_t safe_cut(std::string_view text) const override { return text.size(); }
 };
 
+// Of a source side and a target side that know nothing of each other.
+class TwoSides final : public Tokenizer {
+ public:
+  TwoSides(std::unique_ptr<Tokenizer> source, std::unique_ptr<Tokenizer> target)
+      : source_(std::move(source)), target_(std::move(target)) {}
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    return source_->encode(text);
+  }
+  std::vector<std::int32_t> encode_with_specials(std::string_view text) const override {
+    return source_->encode_with_specials(text);
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    return target_->decode(ids);
+  }
+  bool knows(std::int32_t id) const override { return target_->knows(id); }
+  std::string token_text(std::int32_t id) const override { return source_->token_text(id); }
+  std::int64_t vocab_size() const override { return source_->vocab_size(); }
+  std::optional<std::int32_t> end_of_document() const override {
+    return source_->end_of_document();
+  }
+  SpecialIds special_ids() const override { return source_->special_ids(); }
+  const Tokenizer& target() const override { return target_->target(); }
+  std::size_t safe_cut(std::string_view text) const override { return source_->safe_cut(text); }
+
+ private:
+  std::unique_ptr<Tokenizer> source_, target_;
+};
+
 // A file of a tokenizer's directory, another or "", and what reads them; of several the first.
 struct Layout {
   std::string file, other;
@@ -91,7 +119,9 @@ std::vector<std::int32_t> Tokenizer::encode_with_cuts(std::string_view,
 
 bool is_bytes(const std::string& spec) { return spec == "bytes"; }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec, const std::string& source) {
+  if (!source.empty())
+    return std::make_unique<TwoSides>(load_tokenizer(source), load_tokenizer(spec));
   namespace fs = std::filesystem;
   static const std::string use =
       "; expected `bytes`, a tokenizer.json, a SentencePiece .model, or a directory with "

@@ -90,6 +90,8 @@ bool is_bytes(const std::string& spec);
 // MarianMT's source.spm, target.spm and vocab.json, GPT-2's vocab.json and merges.txt, T5's
 // spiece.model, Llama's tokenizer.model, or a tokenizer_config.json that says ByT5Tokenizer.
 // Error(input) if that fails.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec);
+//
+// `source`, unless empty: what to load for the source side; `spec` is the target side's.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec, const std::string& source = "");
 
 }  // namespace tfm::tokenizer

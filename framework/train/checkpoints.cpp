@@ -37,19 +37,18 @@ class Checkpoints final : public Observer {
     config::Config config = run.config;
     config.model.init = "random";  // a checkpoint has weights of its own
     const comm::Layout& layout = run.mesh.layout;
-    const checkpoint::CheckpointInfo info{
-        .step = run.step,
-        .updates = run.engine.updates(),
-        .samples_seen = run.step * config.train.batch_size(),
-        .evaluation_due = run.evaluation_due,
-        .data_tokens = run.data.tokens,
-        .seed = config.train.seed,
-        .layout = layout.sizes(),
-        .config = config::dump_config(config),
-        .directory = inference::directory_of(config.data.tokenizer),
-        .extra = run.provenance,
-        .loss_scale = run.engine.loss_scale(),
-        .best = run.best};
+    const checkpoint::CheckpointInfo info{.step = run.step,
+                                          .updates = run.engine.updates(),
+                                          .samples_seen = run.step * config.train.batch_size(),
+                                          .evaluation_due = run.evaluation_due,
+                                          .data_tokens = run.data.tokens,
+                                          .seed = config.train.seed,
+                                          .layout = layout.sizes(),
+                                          .config = config::dump_config(config),
+                                          .directory = inference::directory_of(config.data),
+                                          .extra = run.provenance,
+                                          .loss_scale = run.engine.loss_scale(),
+                                          .best = run.best};
     const std::vector<checkpoint::Chunk> pieces = checkpoint_chunks(run.engine);
     // Weights that give NaN or Inf may be of no use: no earlier ones are removed for them.
     const std::int64_t keep = run.nonfinite() ? 0 : c.keep;

@@ -187,6 +187,7 @@ config::Config shrink(const config::Config& config) {
   });
   m.d_model = m.n_heads * m.d_head;
   m.vocab_size = std::min<std::int64_t>(m.vocab_size, 211);
+  m.source_vocab_size = std::min<std::int64_t>(m.source_vocab_size, 157);
   const std::int64_t chunks = c.parallel.context > 1 ? 2 * c.parallel.context : 1;
   c.train.seq_len = std::min(c.train.seq_len, round_up(16, tp * chunks));
   if (c.parallel.sequence) c.train.seq_len = round_up(c.train.seq_len, tp * chunks);

@@ -25,7 +25,9 @@ void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t co
                                       : info.field == Field::token_labels ? classes_of("tag")
                                       : info.kind == FieldKind::answer    ? classes_of("classify")
                                       : info.kind == FieldKind::number    ? 16
-                                                                       : config_.model.vocab_size);
+                                      : info.field == Field::source_ids
+                                          ? config_.model.source_vocabulary()
+                                          : config_.model.vocab_size);
   };
   for (const auto& [field, values] : fields) {
     const FieldInfo& info = info_of(field);

@@ -17,7 +17,7 @@ class RandomData final : public data::Dataset {
  public:
   // Batches of `sequences` sequences, of shape number `shape`.
   RandomData(const config::Config& config, std::size_t shape, std::int64_t sequences)
-      : vocab_size_(config.model.vocab_size),
+      : vocab_size_(std::min(config.model.vocab_size, config.model.source_vocabulary())),
         labelled_(data::objective_of(config.data.train).labelled(config.data.train)),
         batch_{shape, sequences} {}
   GlobalBatch batch(std::int64_t) const override { return batch_; }

@@ -148,7 +148,8 @@ std::string sizes_of(const config::Config& config) {
   if (config.data.validation)
     for (const std::string& f : files_of(*config.data.validation)) files.push_back(f);
   std::error_code irregular;
-  if (fs::is_regular_file(config.data.tokenizer, irregular)) files.push_back(config.data.tokenizer);
+  for (const std::string& t : {config.data.tokenizer, config.data.source_tokenizer})
+    if (fs::is_regular_file(t, irregular)) files.push_back(t);
   std::string text;
   for (const std::string& f : files) {
     const auto size = fs::file_size(f, irregular);

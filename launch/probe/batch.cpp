@@ -270,7 +270,7 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
   const auto [B, T] = file.size("input_ids");
   b.shape = {.sequences = B, .length = T};
   b.fields[m.translates() ? Field::source_ids : Field::ids] =
-      file.read("input_ids", B, T, m.vocab_size);
+      file.read("input_ids", B, T, m.translates() ? m.source_vocabulary() : m.vocab_size);
   if (m.encodes())
     b.fields[m.translates() ? Field::source_mask : Field::mask] =
         file.has("attention_mask") ? as_mask(file.read("attention_mask", B, T))

@@ -170,6 +170,24 @@ TEST(Pairs, TasksAreMixedBySharesWithTheirPrefixes) {
             (Times{{"f F", 990}, {"to F: f F", 20}, {"to M: m M", 990}}));
 }
 
+TEST(Pairs, SidesMayHaveVocabulariesOfTheirOwn) {
+  const TemporaryFolder folder;
+  const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/",
+                    lines = put(folder / "a", "one two\n");
+  const auto two = tokenizer::load_tokenizer("bytes", fixtures + "t5.json");
+  const auto t5 = tokenizer::load_tokenizer(fixtures + "t5.json");
+  const data::Pairs pairs({{lines, lines, {}}}, *two, {{12, 1}}, 260, false, 1, -1, 512);
+  const Read r(pairs, 0, 0, 1, pair_widths(12));
+  Ids source = t5->encode("one two");
+  source.push_back(1);
+  EXPECT_TRUE(std::equal(source.begin(), source.end(), r[Field::source_ids].begin()));
+  EXPECT_EQ(r[Field::ids][0], tokenizer::ByteSpecials::begin);
+  EXPECT_EQ(r[Field::labels][7], tokenizer::ByteSpecials::end);
+  expect_error(ExitCode::input, {"a:1", "model.vocab_size is 100"}, [&] {
+    data::Pairs({{lines, lines, {}}}, *two, {{12, 1}}, 260, false, 1, -1, 100);
+  });
+}
+
 TEST(Pairs, BadFilesAreNamed) {
   const TemporaryFolder folder;
   const auto open = [&](data::PairSpec spec, std::int64_t vocab = 260) {

@@ -35,7 +35,7 @@ const std::vector<std::string> kModels{
     "position: relative, relative: {buckets: 8, max_distance: 12}, norm: rmsnorm, bias: false, "
     "scale_attention: false, scale_logits: true, dropout: {residual: 0.1, ffn: 0.1, output: 0.2}",
     "family: encoder_decoder, n_encoder_layers: 1, n_decoder_layers: 2, n_heads: 8, d_head: 8, "
-    "d_ff: 32, vocab_size: 50, position: sinusoidal, "
+    "d_ff: 32, vocab_size: 50, source_vocab_size: 43, position: sinusoidal, "
     "sinusoid: halves, norm_position: post, scale_embeddings: true, tie_embeddings: decoder, "
     "head_bias: true, dropout: 0.2",
     "family: encoder_decoder, n_layers: 1, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, "

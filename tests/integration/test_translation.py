@@ -140,9 +140,9 @@ def check_families():
                                                   for n in range(150)))
     for name, family, kind, model, data in (("decoder", "decoder", "text", [], []), ("documents", "decoder", "text", [], ["documents=separate"]),
                                             ("stories", "decoder", "text", [], ["field=story"]),
-                                            ("encoder", "encoder", "mlm", [], []),
+                                            ("encoder", "encoder", "mlm", [], ["whole_words=true"]),
                                             ("sentences", "encoder", "mlm", ["model.next_sentence=true", "model.type_vocab_size=2"], ["next_sentence=true"]),
-                                            ("encoder_decoder", "encoder_decoder", "span_corruption", [], [])):
+                                            ("encoder_decoder", "encoder_decoder", "denoise", [], ["rotate=0.5", "delete=0.1", "mask_tokens=0.1"])):
         pathlib.Path("cfg.yaml").write_text(OTHER.replace("FAMILY", family).replace("TYPE", kind).replace("NAME", name))
         run(0, "tfm-train", "cfg.yaml", *model, *(f"data.{part}.{key}" for part in ("train", "validation") for key in data))
         expected = last_eval(f"{name}.metrics")
@@ -156,10 +156,32 @@ def check_families():
     assert "family encoder_decoder" in run(0, "tfm-eval", "decoder", "--source", "a", "--target", "b", code=2)
 
 
+def check_two_vocabularies():
+    """The encoder's table has the ids of another tokenizer, which checkpoints know, and its own rows for each tensor rank."""
+    t5 = ROOT / "tests/fixtures/tokenizers/t5.json"
+    pathlib.Path("a.txt").write_text("one two\nthree\n" * 20)
+    pathlib.Path("b.txt").write_text("eins zwei\ndrei\n" * 20)
+    pathlib.Path("two.yaml").write_text(OTHER.replace("FAMILY, vocab_size: 300", "encoder_decoder, vocab_size: 261, source_vocab_size: 515, "
+                                                      "tie_embeddings: decoder, norm: rmsnorm")
+                                        .replace("NAME", "two").replace("TYPE, path: text.jsonl", "pairs, path: [{source: a.txt, target: b.txt, prefix: 'to German: '}]")
+                                        .replace("data:", f"data:\n  source_tokenizer: {t5}"))
+    run(0, "tfm-train", "two.yaml")
+    one = last_eval("two.metrics")
+    run(4, "tfm-train", "two.yaml", "parallel.tensor=2", "parallel.pipeline=2", "checkpoint.dir=split", "metrics.jsonl=split.metrics")
+    assert abs(last_eval("split.metrics")["loss"] / one["loss"] - 1) < 1e-5, (one, last_eval("split.metrics"))
+    assert abs(evaluate(2, "split", "parallel.tensor=2")["loss"] / one["loss"] - 1) < 1e-5
+    texts = [run(ranks, "tfm-generate", name, *args, "--max-tokens", 5, stdin="one two\n") for ranks, name, args in (
+        (0, "two", []), (2, "split", ["parallel.tensor=2"]))]
+    assert texts[0] == texts[1], texts
+    lines = run(0, "tfm-train", "two.yaml", "--samples", 1).splitlines()
+    assert lines[1] == "  source:  to German: one two</s>" and lines[2:] == ["  input:  <s>eins zwei", "  label:  eins zwei</s>"], lines
+    assert "source_vocab_size is 400" in run(0, "tfm-train", "two.yaml", "model.source_vocab_size=400", code=3)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for check in (check_translation, check_scores_while_training, check_families):
+        for check in (check_translation, check_scores_while_training, check_families, check_two_vocabularies):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

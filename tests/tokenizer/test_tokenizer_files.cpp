@@ -235,6 +235,27 @@ TEST(Marian, EqualsTheReferenceOnBothSides) {
   EXPECT_FALSE(source->special_ids().begin);
 }
 
+TEST(Marian, SidesMayHaveVocabulariesOfTheirOwn) {
+  const std::string fixture = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/marian/";
+  const test::TemporaryFolder folder;
+  for (const char* file : {"source.spm", "target.spm", "vocab.json"})
+    put(folder / file, test::get(fixture + file));
+  const auto shared = tokenizer::load_tokenizer(folder.str());
+  put(folder / "tokenizer_config.json", R"({"separate_vocabs": true})");
+  Json moved = Json::parse(test::get(fixture + "vocab.json"));
+  for (auto& [token, id] : moved.items()) id = id.get<int>() + 5;
+  put(folder / "target_vocab.json", moved.dump());
+  const auto two = tokenizer::load_tokenizer(folder.str());
+  const std::string text = "tokens and their ids";
+  EXPECT_EQ(two->encode_with_specials(text), shared->encode_with_specials(text));
+  Ids target = shared->target().encode_with_specials(text);
+  for (auto& id : target) id += 5;
+  EXPECT_EQ(two->target().encode_with_specials(text), target);
+  EXPECT_EQ(two->decode(target), shared->decode(shared->target().encode_with_specials(text)));
+  EXPECT_EQ(two->target().vocab_size(), two->vocab_size() + 5);
+  EXPECT_EQ(two->target().special_ids().end, 5);
+}
+
 TEST(Marian, RefusesWhatItIsNot) {
   const std::string fixture = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/marian/";
   const test::TemporaryFolder folder;
@@ -245,11 +266,11 @@ TEST(Marian, RefusesWhatItIsNot) {
     put(folder / file, test::get(fixture + file));
   tokenizer::load_tokenizer(folder.str());
   put(folder / "tokenizer_config.json", R"({"separate_vocabs": true})");
-  refused({folder.str(), "separate source and target vocabularies", "one vocab.json"});
-  put(folder / "tokenizer_config.json", "{}");
+  refused({"target_vocab.json"});
   put(folder / "target_vocab.json", "{}");
-  refused({"separate source and target vocabularies"});
-  std::filesystem::remove(folder / "target_vocab.json");
+  refused({"target_vocab.json", "no entry </s>"});
+  put(folder / "tokenizer_config.json", "{}");
+  tokenizer::load_tokenizer(folder.str());
   put(folder / "vocab.json", R"({"</s>": 0, "<unk>": 1})");
   refused({"vocab.json", "no entry <pad>"});
   put(folder / "vocab.json", test::get(fixture + "vocab.json"));
