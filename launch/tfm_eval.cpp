@@ -6,6 +6,7 @@
 
 #include "data/run_data.h"
 #include "data/special_ids.h"
+#include "inference/embeddings.h"
 #include "inference/evaluation.h"
 #include "inference/initial_weights.h"
 #include "inference/predictions.h"
@@ -51,7 +52,8 @@ translations, with sacrebleu's defaults. Of labelled data, with _NAME behind eac
 several heads: of classes accuracy, f1 (of class 1 where there are two, else the mean of all) and
 mcc, Matthews' correlation coefficient; of tagged words accuracy and f1, of entities where classes
 are named O and B-..., I-...; of numbers pearson and spearman, and the loss is the mean squared
-error. The first token of a text and the tokens after the last
+error. Of pairs of texts recall_at_1, recall_at_10 and mrr: of each query, where its document is among
+those of all, the nearest first; loss and accuracy compare it with those of its batch. The first token of a text and the tokens after the last
 whole window are no labels, and their bytes and words do not count. The labels of a decoder are next tokens in windows of
 train.seq_len; of an encoder, masked tokens, the same in every run; of an encoder-decoder, the
 tokens of the target.
@@ -89,9 +91,9 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
     return *config.data.validation;
   }
   if (args.has("--labelled")) {
-    if (config.model.labelled_heads().empty())
+    if (config.model.labelled_heads().empty() && !config.model.embeds())
       throw Error(ExitCode::usage,
-                  "--labelled needs a model with a head of type classify, tag or regress");
+                  "--labelled needs a model with a head of type classify, tag, regress or embed");
     config::SourceConfig c = config.data.train;
     c.type = "labelled";
     c.paths = {{args.get("--labelled"), 1}};
@@ -160,11 +162,16 @@ void add_translation_scores(const launch::Arguments& args, inference::LoadedMode
 
 // Of what heads predict; null where there is no value.
 void add_label_scores(inference::LoadedModel& model, const config::Config& config,
-                      const data::Dataset& data, nlohmann::ordered_json& results) {
+                      const config::SourceConfig& source, const data::RunData& data,
+                      nlohmann::ordered_json& results) {
+  if (config.model.embeds())
+    for (const auto& [name, score] :
+         inference::retrieval_scores(model, config, source, *data.tokenizer))
+      results[name] = score;
   const auto heads = model.config.model.labelled_heads();
   for (const config::HeadConfig* head : heads) {
     const auto scores =
-        inference::scores_of(*head, inference::predictions(model, config, *head, data));
+        inference::scores_of(*head, inference::predictions(model, config, *head, *data.validation));
     for (const auto& [name, score] : scores)
       results[model.config.model.heads.size() > 1 ? name + "_" + head->name : name] =
           std::isfinite(score) ? nlohmann::ordered_json(score) : nlohmann::ordered_json();
@@ -233,7 +240,7 @@ int run(int argc, char** argv) {
                 "the loss is not finite; the weights hold NaN or Inf, or overflow");
   if (source.kind().plain_text() && !source.weighted)
     add_text_scores(config, source, *data.tokenizer, totals, results);
-  if (source.kind().labelled) add_label_scores(model, config, *data.validation, results);
+  if (source.kind().labelled) add_label_scores(model, config, source, data, results);
   if (pairs) {
     const inference::TextFormat format = inference::text_format(dir, *data.tokenizer);
     if (rank_of_launch() == 0) launch::say_what_is_ignored(args, dir, format, true);

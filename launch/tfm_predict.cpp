@@ -1,10 +1,14 @@
-// tfm-predict: the labels of lines of text, by heads of types classify, tag and regress.
+// tfm-predict: the labels of lines of text, by heads of types classify, tag and regress, or their
+// vectors, by one of type embed.
 #include <algorithm>
 #include <cstdio>
 
+#include "data/embedding_texts.h"
 #include "data/labelled.h"
+#include "inference/embeddings.h"
 #include "inference/predictions.h"
 #include "inference/text_format.h"
+#include "io/safetensors.h"
 #include "launch/programs.h"
 #include "launch/support/input.h"
 #include "launch/support/program.h"
@@ -23,6 +27,11 @@ on pairs (data.train.text_pair)
 output: for each line one with tabs between columns, for each head in order: of classify the class and
 its probability; of tag the class of each word, with spaces between them; of regress the number.
 An empty line stays empty. A word beyond train.seq_len, or without a token, has `-`.
+  --embed FILE       write the vectors of the lines instead, as tensor embedding (N, C) of a
+                     safetensors file, or with - a JSON list on each line of standard output; of a
+                     model with a head of type embed, or of any other encoder or decoder with, for
+                     example, model.heads='[{type: embed, pool: mean, normalize: true}]'. The vector
+                     of an empty line is zeros
   --head NAME        of this head alone
   --all              of classify the probability of every class, as CLASS:PROBABILITY
   --tokenizer T      tokenizer to use instead of the model's own
@@ -152,16 +161,82 @@ void predict(const launch::Arguments& args, inference::LoadedModel& model, confi
   }
 }
 
+// The vectors of lines, zeros where a line has no text. On every rank.
+std::vector<float> vectors_of(inference::LoadedModel& model, config::Config config,
+                              const tokenizer::Tokenizer& tokenizer,
+                              const std::vector<std::string>& lines) {
+  std::vector<std::string> texts;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    if (!tokenizer.encode(lines[i]).empty()) texts.push_back(lines[i]), places.push_back(i);
+  const auto width = static_cast<std::size_t>(config.model.d_model);
+  std::vector<float> all(lines.size() * width);
+  if (texts.empty()) return all;
+  config.train.seq_len = length_for(texts, tokenizer, config.train.seq_len);
+  const std::vector<float> vectors =
+      inference::embeddings(model, config, data::EmbeddingTexts(config, tokenizer, texts));
+  for (std::size_t i = 0; i < places.size(); ++i)
+    std::copy_n(vectors.begin() + static_cast<std::ptrdiff_t>(i * width), width,
+                all.begin() + static_cast<std::ptrdiff_t>(places[i] * width));
+  return all;
+}
+
+void print_vectors(const std::vector<float>& all, std::size_t width) {
+  std::string text;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    text += (i % width == 0 ? "[" : ", ") + rounded(all[i], "%.9g") +
+            (i % width == width - 1 ? "]\n" : "");
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void write_vectors(const std::string& file, const std::vector<float>& all, std::int64_t width) {
+  io::SafetensorsWriter writer(file, {{"embedding", "F32", {std::ssize(all) / width, width}}});
+  writer.write(std::span<const float>(all));
+  writer.finish();
+}
+
+int embed(const std::string& file, inference::LoadedModel& model, const config::Config& config,
+          const tokenizer::Tokenizer& tokenizer) {
+  constexpr std::size_t together = 4096;
+  launch::Input input(model.rank_context.mesh);
+  const bool leads = model.rank_context.mesh.rank() == 0;
+  std::vector<float> all;
+  for (;;) {
+    const std::vector<std::string> lines = input.lines(together);
+    if (lines.empty()) break;
+    const std::vector<float> vectors = vectors_of(model, config, tokenizer, lines);
+    if (!leads) continue;
+    if (file == "-")
+      print_vectors(vectors, static_cast<std::size_t>(config.model.d_model));
+    else
+      all.insert(all.end(), vectors.begin(), vectors.end());
+  }
+  if (leads && file != "-") write_vectors(file, all, config.model.d_model);
+  return 0;
+}
+
 int run(int argc, char** argv) {
-  const launch::Arguments args(argc, argv, {{"--head"}, {"--all", false}, {"--tokenizer"}},
-                               config::meant_key);
+  const launch::Arguments args(
+      argc, argv, {{"--head"}, {"--all", false}, {"--embed"}, {"--tokenizer"}}, config::meant_key);
   launch::Launch launch;
   const std::string dir = launch.verified_path(args.only("model directory"));
   config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);
   std::vector<const config::HeadConfig*> heads = config.model.labelled_heads();
   std::erase_if(heads,
                 [&](const auto* h) { return args.has("--head") && h->name != args.get("--head"); });
-  if (heads.empty())
+  const bool embeds = args.has("--embed");
+  if (embeds && !config.model.embeds())
+    throw Error(ExitCode::usage,
+                dir +
+                    ": the model has no head of type embed; expected one, such as model.heads="
+                    "'[{type: embed, pool: mean, normalize: true}]'");
+  if (embeds && (args.has("--head") || args.has("--all")))
+    throw Error(ExitCode::usage, "--head and --all are of labels; remove them beside --embed");
+  if (!embeds && config.model.embeds())
+    throw Error(ExitCode::usage,
+                dir + ": the model makes vectors; expected --embed FILE.safetensors or --embed -");
+  if (heads.empty() && !embeds)
     throw Error(ExitCode::usage, dir + ": the model has no " +
                                      (args.has("--head") ? "head " + in_quotes(args.get("--head"))
                                                          : std::string("head for labels")) +
@@ -170,8 +245,10 @@ int run(int argc, char** argv) {
   const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer_or_bytes());
   config.data.train.type = "labelled";
   config.data.train.mask_probability = 0;
+  if (embeds) config.data.train.text_pair.clear();
   config.train.global_batch_size = 64;
   inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
+  if (embeds) return embed(args.get("--embed"), model, config, *tokenizer);
   constexpr std::size_t together = 4096;
   launch::Input input(model.rank_context.mesh);
   for (std::int64_t first_line = 1;;) {

@@ -34,8 +34,9 @@ constexpr const char* kHelp =
                  for a decoder); HEAD_label (B) of a head that classifies sequences, such as
                  next_sentence_label; HEAD_labels (B, T) of one that tags tokens; HEAD_label (B),
                  float32 (NaN: ignored), of one of type regress; all are called labels if the model
-                 has no other head
-  --out FILE     float32 logits (B, T, V), logits.HEAD (B, classes), (B, T, classes) or (B, 1) and,
+                 has no other head; of one of type embed, labels (B): at each query the index of its
+                 document among those of its group, else -100
+  --out FILE     float32 logits (B, T, V), logits.HEAD (B, classes), (B, T, classes) or (B, 1), embedding (B, C) and,
                  with labels, loss (1), the weighted sum of the heads' means over all labels that
                  are not ignored; NaN if all of a head are
   --gradients    also write grad.NAME for every parameter, with Hugging Face's names and shapes
@@ -62,9 +63,12 @@ GPUs with device=cuda. With parallel.pipeline or parallel.context logits come fr
 own, in which ranks share sequences instead.
 )";
 
-// Of each row: classes, or one number.
+// Of each row: classes, one number, or a vector.
 std::int64_t classes_of(const config::HeadConfig& head, const config::ModelConfig& m) {
-  return head.type == "lm" ? m.vocab_size : head.type == "regress" ? 1 : head.classes;
+  return head.type == "lm"        ? m.vocab_size
+         : head.type == "regress" ? 1
+         : head.embeds()          ? m.d_model
+                                  : head.classes;
 }
 bool of_tokens(const config::HeadConfig& head) { return head.type == "lm" || head.type == "tag"; }
 
@@ -122,15 +126,17 @@ void add_gradients(train::Engine& e, const std::string& type, std::vector<Output
   const auto part = [&](const std::string& name) { return whole.at(name).data; };
   const config::ModelConfig& m = e.plan().config.model;
   std::vector<huggingface::ExchangedTensor> tensors;
+  const huggingface::Architecture* architecture = nullptr;
   try {
-    tensors = huggingface::architecture_for(m, type).exchanged(m);
+    architecture = &huggingface::architecture_for(m, type);
+    tensors = architecture->exchanged(m);
   } catch (const Error&) {  // no transformers architecture: tfm's names
     for (const auto& [name, o] : whole) out.push_back(o);
     return;
   }
   std::erase_if(tensors, [&](const auto& t) { return !whole.contains(t.parts.front()); });
   for (const huggingface::ExchangedTensor& t : tensors)
-    out.push_back({"grad." + t.name, t.shape,
+    out.push_back({"grad." + architecture->written_name(m, t.name), t.shape,
                    t.overridden ? std::vector<float>(static_cast<std::size_t>(t.elements()))
                                 : huggingface::compose(t, part)});
 }
@@ -157,8 +163,8 @@ config::Config resolved(config::Config c, const ProbeBatch& batch, int ranks) {
   const bool sequence = c.parallel.sequence;
   c.parallel.sequence = false;  // checked below, for the shape given
   c.train.global_batch_tokens = c.train.micro_batch_tokens = 0;
-  c.train.micro_batch_size = 0;       // auto
-  c.train.global_batch_size = ranks;  // a multiple of the data ranks
+  c.train.micro_batch_size = 0;                                // auto
+  c.train.global_batch_size = ranks * c.sequences_together();  // a multiple of the data ranks
   config::resolve_for_ranks(c, ranks);
   const std::int64_t sequences = ceil_div(batch.shape.sequences, c.parallel.data);
   const auto divides = [&](std::int64_t length) {
@@ -176,7 +182,7 @@ std::vector<Output> logits_of(const nn::Model& model, const comm::RankContext& c
   std::vector<Output> all;
   for (const config::HeadConfig& head : m.heads) {
     Output& o = all.emplace_back();
-    o.name = head.type == "lm" ? "logits" : "logits." + head.name;
+    o.name = head.type == "lm" ? "logits" : head.embeds() ? "embedding" : "logits." + head.name;
     o.shape = {b.shape.sequences, classes_of(head, m)};
     if (of_tokens(head)) o.shape.insert(o.shape.begin() + 1, b.shape.length);
     o.data = logits_of(model, context, weights, b, m, head);

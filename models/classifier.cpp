@@ -14,7 +14,7 @@ class Classifier final : public Head {
   // the gradient of all before them.
   explicit Classifier(const HeadSpec& s) : context_(s.context), head_(s.head) {
     nn::Context& c = s.context;
-    if (head_.summarizes()) summary_.emplace(s);
+    head_.summarizes() ? void(summary_.emplace(s)) : void(layer_.emplace(s));
     classes_.emplace(c, head_.name + ".weight", head_.classes, s.model.d_model, c.init_std);
     bias_ = c.parameters.add({.parts = {{head_.name + ".bias", head_.classes}},
                               .placement = nn::placed(nn::Placement::shard_rows, nn::kModelAxes)});
@@ -43,7 +43,8 @@ class Classifier final : public Head {
 
  private:
   graph::Value rows(nn::Recording& rec, graph::Value x) const {
-    return summary_ ? (*summary_)(rec, x) : nn::enter_tp_region(*rec.tape, context_, x);
+    if (summary_) return (*summary_)(rec, x);
+    return (*layer_)(*rec.tape, nn::enter_tp_region(*rec.tape, context_, x));
   }
   graph::Value weights(graph::Recorder& r) const {
     if (head_.class_weights.empty()) return {};
@@ -54,7 +55,8 @@ class Classifier final : public Head {
 
   nn::Context context_;
   config::HeadConfig head_;
-  std::optional<Summary> summary_;
+  std::optional<Summary> summary_;  // of a sequence
+  std::optional<HeadLayer> layer_;  // of a token
   std::optional<Vocabulary> classes_;
   int bias_ = -1;
 };

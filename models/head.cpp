@@ -6,7 +6,8 @@ std::map<std::string_view, MakeHead>& heads() {
   static std::map<std::string_view, MakeHead> all{{"lm", make_lm_head},
                                                   {"classify", make_classifier},
                                                   {"tag", make_classifier},
-                                                  {"regress", make_regression}};
+                                                  {"regress", make_regression},
+                                                  {"embed", make_embedding}};
   return all;
 }
 

@@ -18,7 +18,7 @@ class Head {
   // region; absent if another stage has the heads.
   virtual void record_loss(nn::Recording& rec, graph::Value x, bool training) const = 0;
   // Logits of what it predicts, (rows, this tensor rank's share of the classes); of one number
-  // (rows, 1) on each.
+  // (rows, 1), and of a vector (rows, C), on each.
   virtual graph::Value logits(nn::Recording& rec, graph::Value x) const = 0;
 };
 
@@ -28,7 +28,9 @@ struct HeadSpec {
   const config::ModelConfig& model;
   const config::HeadConfig& head;
   const config::LossConfig& loss;
-  const Vocabulary* tied;  // the embedding that is the output layer, too; null: none
+  const Vocabulary* tied;         // the embedding that is the output layer, too; null: none
+  comm::AxisSet batch_axes = {};  // of the ranks that have other sequences of a batch
+  int batch_ranks = 1;
 };
 using MakeHead = std::unique_ptr<Head> (*)(const HeadSpec& spec);
 // The table of heads by type.
@@ -39,6 +41,7 @@ void add_head(std::string_view type, MakeHead make);
 std::unique_ptr<Head> make_lm_head(const HeadSpec& spec);
 std::unique_ptr<Head> make_classifier(const HeadSpec& spec);  // types classify and tag
 std::unique_ptr<Head> make_regression(const HeadSpec& spec);
+std::unique_ptr<Head> make_embedding(const HeadSpec& spec);
 
 // Adds a cross-entropy term to `rec`, whose input `field` is `labels`.
 void record_cross_entropy(nn::Recording& rec, const config::HeadConfig& head, graph::Value x,

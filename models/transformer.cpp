@@ -19,7 +19,9 @@ Transformer::Transformer(const config::Config& config, const comm::Mesh& mesh)
       stages_(config, mesh),
       token_axes_(mesh.layout.size(nn::kTokenAxes) > 1 ? mesh.layout.group_of(nn::kTokenAxes)
                                                        : comm::AxisSet{}),
-      first_of_tokens_(mesh.place(nn::kTokenAxes) == 0) {}
+      first_of_tokens_(mesh.place(nn::kTokenAxes) == 0),
+      batch_axes_(mesh.layout.group_of(nn::kBatchAxes)),
+      batch_ranks_(mesh.layout.size(nn::kBatchAxes)) {}
 
 nn::Recording Transformer::record_loss(const nn::BatchShape& shape, DType dtype,
                                        bool training) const {
@@ -99,8 +101,9 @@ void Transformer::add_heads(const Vocabulary& tied) {
   for (const config::HeadConfig& head : m.heads) {
     const bool is_lm = head.type == "lm";
     if (is_lm && m.tied_head()) tied.use_at(context_, stages_.last_rank());
-    heads_.push_back(heads().at(head.type)(
-        {context_, m, head, config_.loss, is_lm && m.tied_head() ? &tied : nullptr}));
+    heads_.push_back(heads().at(head.type)({context_, m, head, config_.loss,
+                                            is_lm && m.tied_head() ? &tied : nullptr, batch_axes_,
+                                            batch_ranks_}));
     if (is_lm) lm_ = heads_.back().get();
   }
   parameters_.finish();

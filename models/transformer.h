@@ -43,6 +43,8 @@ class Transformer : public nn::Model {
   // first of them.
   comm::AxisSet token_axes_;
   bool first_of_tokens_;
+  comm::AxisSet batch_axes_;  // of the ranks that have other sequences
+  int batch_ranks_;
   std::vector<std::unique_ptr<Head>> heads_;
   const Head* lm_ = nullptr;  // of these
 };

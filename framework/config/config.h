@@ -1,6 +1,7 @@
 #pragma once
 // The typed configuration of a run. Keys, defaults and meanings: docs/configuration.md (generated
 // from the same field list).
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -32,6 +33,12 @@ struct Config {
   CheckpointConfig checkpoint;
   MetricsConfig metrics;
   Places places;  // where the values were written, for messages
+  // Consecutive sequences of a batch that one micro-batch has, because their texts are compared.
+  std::int64_t sequences_together() const {
+    const HeadConfig* head = model.head_of_type("embed");
+    if (!head || !data.train.kind().labelled) return 1;
+    return data.train.texts_of_pair() * std::max<std::int64_t>(head->group, 1);
+  }
   bool operator==(const Config&) const = default;
 };
 

@@ -152,9 +152,8 @@ void describe(SourceConfig& s, FieldVisitor& v) {
                       "fly; pairs: parallel text; mlm: masked language modeling on token files "
                       "or text; span_corruption: T5's objective on token files or text; denoise: "
                       "BART's; prefix_lm: the beginning of a text is the source, the rest the "
-                      "target; labelled: texts with labels, which heads of types classify, tag and "
-                      "regress learn; "
-                      "chat: conversations, of "
+                      "target; labelled: texts with labels for heads of types classify, tag and "
+                      "regress, or pairs of texts for embed; chat: conversations, of "
                       "which a decoder learns what the assistant wrote")),
       s.type);
   v.value(with_word(text("source", "pairs: text file with one source sentence per line"), "none"),
@@ -196,8 +195,16 @@ void describe(SourceConfig& s, FieldVisitor& v) {
                "labelled: the column of the text, by the header of a file with tabs between "
                "columns, or a field of `.jsonl` lines"),
           s.text);
-  v.value(with_word(text("text_pair", "labelled: the column of a second text"), "none"),
+  v.value(with_word(text("text_pair",
+                         "labelled: the column of a second text; of embed the document that "
+                         "answers `text`"),
+                    "none"),
           s.text_pair);
+  v.value(with_word(text("negative",
+                         "labelled, for embed: the column of a document that does not answer "
+                         "`text`, compared with every query of the group"),
+                    "none"),
+          s.negative);
   v.value(
       text("label",
            "labelled: the column of the label: a class, which is one of the head's `labels` or "

@@ -186,11 +186,12 @@ void describe_class_weights(std::vector<double>& weights, FieldVisitor& v) {
 }
 
 void describe(HeadConfig& h, FieldVisitor& v) {
-  v.value(required(choice("type", head_types(),
-                          "lm: the token of each position; classify: the class of a sequence; tag: "
-                          "the class of each word; regress: a number for a sequence; data of type "
-                          "labelled trains the last three")),
-          h.type);
+  v.value(
+      required(choice("type", head_types(),
+                      "lm: the token of each position; classify: the class of a sequence; tag: "
+                      "the class of each word; regress: a number for a sequence; embed: a vector "
+                      "for a sequence; data of type labelled trains all but lm")),
+      h.type);
   v.value(with_word(text("name", "name of its metrics; auto: its type"), "auto"), h.name);
   v.value(Field{.name = "weight",
                 .help = "weight of its term of the loss",
@@ -208,15 +209,30 @@ void describe(HeadConfig& h, FieldVisitor& v) {
                       "numbers; auto: the data has numbers from 0"),
                  "a list of names, such as [negative, positive], or auto", v);
   describe_class_weights(h.class_weights, v);
-  v.value(option("pool",
-                 "classify, regress: the hidden state that stands for a sequence: of its first "
-                 "token, the mean, or of its last token; auto: first for an encoder, else last"),
-          h.pool);
+  v.value(
+      option("pool",
+             "classify, regress, embed: the hidden state that stands for a sequence: of its "
+             "first token, the mean, or of its last token; auto: first for an encoder, of embed "
+             "mean, else last"),
+      h.pool);
   v.value(option("pooler",
                  "classify, regress: a dense layer with this activation between that state and "
-                 "the output; auto: tanh for the first token of an encoder (BERT's pooler), else "
+                 "the output; transform (also tag): the model's activation, and a norm, as "
+                 "ModernBERT; auto: tanh for the first token of an encoder (BERT's pooler), else "
                  "none"),
           h.pooler);
+  v.value(flag("normalize", "embed: divide vectors by their lengths"), h.normalize);
+  v.value(Field{.name = "scale",
+                .help = "embed: factor of similarities in the loss, 1 / temperature",
+                .kind = FieldKind::real,
+                .low = 0,
+                .low_open = true},
+          h.scale);
+  v.value(with_word(number("group", 1,
+                           "embed: number of consecutive pairs of a batch whose documents are each "
+                           "other's negatives; auto: all of the batch"),
+                    "auto"),
+          h.group);
 }
 
 std::string flow_of(const HeadConfig& h) {
@@ -227,6 +243,9 @@ std::string flow_of(const HeadConfig& h) {
   if (!h.class_weights.empty()) text += ", class_weights: " + flow_numbers(h.class_weights);
   if (h.pool != Pool::automatic) text += ", pool: " + word(h.pool);
   if (h.pooler != Pooler::automatic) text += ", pooler: " + word(h.pooler);
+  if (!h.normalize) text += ", normalize: false";
+  if (h.scale != HeadConfig{}.scale) text += ", scale: " + number_text(h.scale);
+  if (h.group > 0) text += ", group: " + std::to_string(h.group);
   return text + "}";
 }
 
@@ -236,50 +255,50 @@ void describe_heads(ModelConfig& m, FieldVisitor& v) {
   std::vector<HeadConfig>& heads = m.heads;
   const Field f =
       text("heads", "what the model predicts: a list of heads, each with a term of the loss");
-  v.special(f, {.type = "a list of heads",
-                .read =
-                    [&m, &heads, f](FieldReader& reader, const YamlNode& node) {
-                      if (node.kind != YamlNode::Kind::sequence)
-                        return reader.error(f, node,
-                                            "found " + describe(node) +
-                                                "; expected a list of heads, such as [{type: lm}]");
-                      const bool next_sentence = m.next_sentence();
-                      heads.clear();
-                      for (const YamlNode& n : node.items) {
-                        reader.mark_item(f, heads.size(), n.at);
-                        if (n.kind != YamlNode::Kind::map) {
-                          reader.error(
-                              f, n,
-                              "found " + describe(n) + "; expected a head, such as {type: lm}");
-                          continue;
-                        }
-                        HeadConfig& h = heads.emplace_back();
-                        h.type.clear();
-                        reader.read_section(n, "heads", [&h](FieldVisitor& s) { describe(h, s); });
-                        if (h.name == kNextSentence)
-                          reader.error(f, n,
-                                       "the head " + quoted(h.name) +
-                                           " has a key of its own; expected another name, or "
-                                           "model.next_sentence true instead of it");
-                      }
-                      m.set_next_sentence(next_sentence && m.labelled_heads().empty());
-                    },
-                .flow =
-                    [&heads] {
-                      std::string all;
-                      for (const HeadConfig& h : heads)
-                        if (h.name != kNextSentence) all += (all.empty() ? "" : ", ") + flow_of(h);
-                      return "[" + all + "]";
-                    },
-                .item = f,
-                .single = false,
-                .least = 1,
-                .most = kAnyNumber,
-                .item_keys =
-                    [](FieldVisitor& inner) {
-                      HeadConfig any;
-                      describe(any, inner);
-                    }});
+  v.special(f,
+            {.type = "a list of heads",
+             .read =
+                 [&m, &heads, f](FieldReader& reader, const YamlNode& node) {
+                   if (node.kind != YamlNode::Kind::sequence)
+                     return reader.error(f, node,
+                                         "found " + describe(node) +
+                                             "; expected a list of heads, such as [{type: lm}]");
+                   const bool next_sentence = m.next_sentence();
+                   heads.clear();
+                   for (const YamlNode& n : node.items) {
+                     reader.mark_item(f, heads.size(), n.at);
+                     if (n.kind != YamlNode::Kind::map) {
+                       reader.error(
+                           f, n, "found " + describe(n) + "; expected a head, such as {type: lm}");
+                       continue;
+                     }
+                     HeadConfig& h = heads.emplace_back();
+                     h.type.clear();
+                     reader.read_section(n, "heads", [&h](FieldVisitor& s) { describe(h, s); });
+                     if (h.name == kNextSentence)
+                       reader.error(f, n,
+                                    "the head " + quoted(h.name) +
+                                        " has a key of its own; expected another name, or "
+                                        "model.next_sentence true instead of it");
+                   }
+                   m.set_next_sentence(next_sentence && m.labelled_heads().empty() && !m.embeds());
+                 },
+             .flow =
+                 [&heads] {
+                   std::string all;
+                   for (const HeadConfig& h : heads)
+                     if (h.name != kNextSentence) all += (all.empty() ? "" : ", ") + flow_of(h);
+                   return "[" + all + "]";
+                 },
+             .item = f,
+             .single = false,
+             .least = 1,
+             .most = kAnyNumber,
+             .item_keys =
+                 [](FieldVisitor& inner) {
+                   HeadConfig any;
+                   describe(any, inner);
+                 }});
   bool next_sentence = m.next_sentence();
   v.value(flag(kNextSentence,
                "encoder: add BERT's next-sentence prediction head, which "

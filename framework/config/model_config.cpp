@@ -12,7 +12,7 @@ std::vector<std::string_view>& mixer_types() {
 }
 
 std::vector<std::string_view>& head_types() {
-  static std::vector<std::string_view> all{"lm", "classify", "tag", "regress"};
+  static std::vector<std::string_view> all{"lm", "classify", "tag", "regress", "embed"};
   return all;
 }
 

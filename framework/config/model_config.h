@@ -76,7 +76,7 @@ struct LayerConfig {
 // What a model predicts.
 struct HeadConfig {
   // lm: the token of each position; classify: the class of a sequence; tag: the class of each word;
-  // regress: a number for a sequence
+  // regress: a number for a sequence; embed: a vector for a sequence
   std::string type = "lm";
   std::string name;   // filled with the type
   double weight = 1;  // of its term of the loss
@@ -84,11 +84,17 @@ struct HeadConfig {
   std::int64_t classes = 0;                // filled with the number of labels
   std::vector<std::string> labels;         // names of the classes in data; empty: their numbers
   std::vector<double> class_weights = {};  // multiply the loss of a class; empty: all 1
-  // Types classify and regress.
+  // Types classify, regress and embed; the dense layer not of embed.
   Pool pool = Pool::automatic;
   Pooler pooler = Pooler::automatic;
+  // Type embed.
+  bool normalize = true;   // vectors have length 1
+  double scale = 20;       // multiplies similarities in the loss: 1 / temperature
+  std::int64_t group = 0;  // consecutive pairs of a batch that share negatives; 0: all
   bool has_classes() const { return type == "classify" || type == "tag"; }
   bool summarizes() const { return type == "classify" || type == "regress"; }
+  bool embeds() const { return type == "embed"; }
+  bool pools() const { return summarizes() || embeds(); }
   // Learns a column of data of type labelled.
   bool labelled() const { return has_classes() || summarizes(); }
   bool operator==(const HeadConfig&) const = default;
@@ -150,6 +156,7 @@ struct ModelConfig : LayerConfig {
   const HeadConfig* head_of_type(std::string_view type) const;
   // Those that learn columns of labelled data.
   std::vector<const HeadConfig*> labelled_heads() const;
+  bool embeds() const { return head_of_type("embed") != nullptr; }
   bool next_sentence() const { return head(kNextSentence) != nullptr; }
   void set_next_sentence(bool on);
   bool tied_head() const {

@@ -39,8 +39,9 @@ enum class HeadBias : std::uint8_t { automatic, yes, no, frozen };
 // the last.
 enum class Pool : std::uint8_t { automatic, first, mean, last };
 // The activation of a dense layer between a summary and what is predicted from it; none: no such
-// layer. automatic: tanh behind the first hidden state of an encoder (BERT's pooler), else none.
-enum class Pooler : std::uint8_t { automatic, none, tanh, relu };
+// layer; transform: the model's activation, and a norm behind it (ModernBERT's head). automatic:
+// tanh behind the first hidden state of an encoder (BERT's pooler), else none.
+enum class Pooler : std::uint8_t { automatic, none, tanh, relu, transform };
 // How scores of experts become probabilities: over all experts, or each on its own.
 enum class Router : std::uint8_t { softmax, sigmoid };
 // What keeps the load of experts even.
@@ -75,7 +76,7 @@ constexpr Words<6> words(Position) {
 constexpr Words<3> words(Sinusoid) { return {"interleaved", "halves", "tensor2tensor"}; }
 constexpr Words<2> words(Norm) { return {"layernorm", "rmsnorm"}; }
 constexpr Words<4> words(Pool) { return {"auto", "first", "mean", "last"}; }
-constexpr Words<4> words(Pooler) { return {"auto", "none", "tanh", "relu"}; }
+constexpr Words<5> words(Pooler) { return {"auto", "none", "tanh", "relu", "transform"}; }
 constexpr Words<2> words(Router) { return {"softmax", "sigmoid"}; }
 constexpr Words<4> words(Balance) { return {"loss", "bias", "both", "none"}; }
 constexpr Words<2> words(BalanceOver) { return {"sequence", "batch"}; }

@@ -211,6 +211,44 @@ void check_balance(const Config& c, const Refuse& refuse) {
     wrong("model.layer_kinds", "layers have different numbers of experts");
 }
 
+// Pairs whose documents are each other's negatives are compared in one micro-batch: by each rank
+// alone, or all of the batch by all ranks.
+void check_pairs(Config& c, const Refuse& refuse) {
+  const HeadConfig* head = c.model.head_of_type("embed");
+  if (!head || !c.data.train.kind().labelled) return;
+  const std::int64_t texts = c.data.train.texts_of_pair(), data = c.parallel.data,
+                     batch = c.train.global_batch_size, group = head->group;
+  if (batch % data != 0) return;  // already refused
+  if (batch % (data * texts) != 0)
+    return refuse({"train.global_batch_size", "parallel.data"},
+                  "a row has " + text(texts) + " texts, but train.global_batch_size " +
+                      text(batch) + " is not a multiple of that for each of the " + text(data) +
+                      " data-parallel ranks; expected a multiple of " + text(data * texts));
+  const std::int64_t local = batch / data, pairs = batch / texts;
+  if (group > 0 && pairs % group != 0)
+    return refuse({"model.heads", "train.global_batch_size"},
+                  "group " + text(group) + " does not divide the " + text(pairs) +
+                      " pairs of a batch; legal values are auto, " +
+                      listed(divisors(pairs), group));
+  const bool whole = group == 0 || group == pairs;
+  const auto fits = [&](std::int64_t micro) {
+    return (whole && micro == local) || (group > 0 && micro % (group * texts) == 0);
+  };
+  std::int64_t& micro = c.train.micro_batch_size;
+  if (!fits(micro)) {
+    std::vector<std::int64_t> legal;
+    for (const std::int64_t d : divisors(local))
+      if (fits(d)) legal.push_back(d);
+    const std::string of =
+        group > 0 ? "groups of " + text(group) + " pairs" : "all pairs of a batch";
+    refuse({"train.micro_batch_size", "model.heads"},
+           of + " share negatives, which train.micro_batch_size " + text(micro) + " on " +
+               text(data) + " data-parallel ranks does not hold; expected " +
+               (legal.empty() ? "" : "micro_batch_size " + listed(legal, micro) + ", or ") +
+               "a group of pairs that divides micro_batch_size / " + text(texts));
+  }
+}
+
 void resolve_micro_batch(Config& c, const Refuse& refuse) {
   if (c.train.global_batch_tokens > 0) {  // any number of sequences: the rest is padding
     if (c.train.micro_batch() == 0) c.train.micro_batch_tokens = kAutoTokens;
@@ -264,6 +302,14 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
     for (std::int64_t m : legal)
       if (m * length <= kAutoTokens && local / m >= least) micro = m;
     if (c.model.router_loss.balances_batch() && c.model.layers_with_experts() > 0) micro = local;
+    if (const HeadConfig* head = c.model.head_of_type("embed")) {
+      const std::int64_t least = c.sequences_together();
+      if (head->group == 0 || local % least != 0)
+        micro = local;
+      else
+        for (const std::int64_t m : legal)
+          if (m % least == 0 && (micro % least != 0 || m * length <= kAutoTokens)) micro = m;
+    }
   } else if (local % micro != 0) {
     refuse({"train.micro_batch_size"},
            "the " + text(local) + " sequences of a replica (train.global_batch_size " +
@@ -335,6 +381,7 @@ void resolve_for_ranks(Config& c, int ranks) {
     check_expert(c, refuse);
     resolve_micro_batch(c, refuse);
     check_balance(c, refuse);
+    check_pairs(c, refuse);
     if (c.train.micro_batch() > 0) check_sizes(c, refuse);
   }
   problems.throw_if_any();

@@ -130,11 +130,13 @@ struct SourceConfig {
   std::int64_t document_end = -1;  // -1: the tokenizer's
   bool next_sentence = false;      // mlm: pairs of sentences
   std::string field = "text";      // of .jsonl lines
-  // labelled: names of columns; `text_pair` may be empty.
-  std::string text = "text", text_pair, label = "label";
+  // labelled: names of columns; `text_pair` and `negative` may be empty.
+  std::string text = "text", text_pair, negative, label = "label";
   // chat: the member of a row that holds its messages, and auto, chatml or a file.
   std::string messages = "messages", chat_template = "auto";
   const SourceType& kind() const { return source_type(type); }
+  // What a row of pairs has: a query, its document, and perhaps a negative.
+  std::int64_t texts_of_pair() const { return negative.empty() ? 2 : 3; }
   bool operator==(const SourceConfig&) const = default;
 };
 struct DataConfig {

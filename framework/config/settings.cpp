@@ -72,6 +72,7 @@ std::string changed_model(const Config& before, const Config& now) {
         head.weight = other.weight;
         head.class_weights = other.class_weights;
       }
+  if (now.model.embeds()) same.model.heads = now.model.heads;  // which has no weights
   const auto take = [](LayerConfig& layer, const LayerConfig& from) {
     layer.dropout = from.dropout;
     layer.rope = from.rope;

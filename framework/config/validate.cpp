@@ -82,13 +82,18 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
   const std::string chats = types_where([](const auto& t) { return t.chats; });
   only(s.messages != usual.messages, type.chats, section + ".messages", chats);
   only(s.chat_template != usual.chat_template, type.chats, section + ".template", chats);
-  only(type.labelled, !m.labelled_heads().empty(), section + ".type",
-       "a head of type classify, tag or regress, such as model.heads [{type: classify, classes: "
-       "2}]");
+  only(!s.negative.empty(), type.labelled && m.embeds(), section + ".negative",
+       labelled + " and a head of type embed");
+  only(type.labelled, !m.labelled_heads().empty() || m.embeds(), section + ".type",
+       "a head of type classify, tag, regress or embed, such as model.heads [{type: classify, "
+       "classes: 2}]");
+  if (type.labelled && m.embeds() && s.text_pair.empty())
+    report({section + ".text_pair", section + ".type"},
+           "a head of type embed learns from pairs of texts; expected text_pair, the column of the "
+           "document that answers `text`",
+           "");
   only(!s.text_pair.empty() && type.labelled, !m.head_of_type("tag"), section + ".text_pair",
        "a model without a head of type tag");
-  only(!s.text_pair.empty() && type.labelled, m.type_vocab_size != 1, section + ".text_pair",
-       "model.type_vocab_size 0 (none) or 2");
   only(s.documents == Documents::separate, type.documents, section + ".documents",
        types_where([](const auto& t) { return t.documents; }));
   const auto packs = [](const auto& t) { return t.documents && t.mask_probability == 0; };
@@ -144,6 +149,10 @@ void check_sources(const Config& c, const Report& report) {
     report({"data.validation.type", "data.train.type"},
            "data.validation.type " + c.data.validation->type + " differs from data.train.type " +
                c.data.train.type + "; expected the same objective",
+           "");
+  if (c.data.validation && c.data.validation->negative.empty() != c.data.train.negative.empty())
+    report({"data.validation.negative", "data.train.negative"},
+           "only one of data.train and data.validation has a column of negatives; expected both",
            "");
   if (c.data.validation && c.data.train.kind().chats && c.data.validation->kind().chats &&
       c.data.validation->chat_template != c.data.train.chat_template)

@@ -70,13 +70,25 @@ void check_heads_of_model(const ModelConfig& m, const Report& report) {
     if (!h.class_weights.empty() && std::ssize(h.class_weights) != h.classes)
       wrong("class_weights has " + counted(std::ssize(h.class_weights), "number") +
             "; expected one for each of " + std::to_string(h.classes) + " classes");
-    const bool known = h.labelled() || h.type == "lm";
+    const bool known = h.labelled() || h.embeds() || h.type == "lm";
     if (known && !h.has_classes() && (h.classes > 0 || !h.class_weights.empty()))
       wrong(
           "classes, labels and class_weights are keys of types classify and tag; expected one of "
           "these");
-    if (known && !h.summarizes() && (h.pool != Pool::automatic || h.pooler != Pooler::automatic))
-      wrong("pool and pooler are keys of types classify and regress; expected one of these");
+    if (known && !h.pools() && h.pool != Pool::automatic)
+      wrong("pool is a key of types classify, regress and embed; expected one of these");
+    const bool any_pooler = h.summarizes() || (h.type == "tag" && h.pooler == Pooler::transform);
+    if (known && !any_pooler && h.pooler != Pooler::automatic && h.pooler != Pooler::none)
+      wrong(
+          "pooler is a key of types classify and regress, transform of tag, too; expected one of "
+          "these");
+    const HeadConfig usual;
+    if (known && !h.embeds() && (!h.normalize || h.scale != usual.scale || h.group != usual.group))
+      wrong("normalize, scale and group are keys of type embed; expected that");
+    if (h.embeds() && m.translates())
+      wrong("vectors are of models of families encoder and decoder; expected one of these");
+    if (h.embeds() && m.heads.size() > 1)
+      wrong("a model with a head of type embed has no other; expected it alone");
     if (h.type == "tag" && m.translates())
       wrong("words are tagged by models of families encoder and decoder; expected one of these");
     const std::vector<std::string_view> taken{"head",   "embedding", "layers", "scale",
@@ -252,8 +264,10 @@ void fill_derived(ModelConfig& m, std::int64_t seq_len) {
   for (HeadConfig& h : m.heads) {
     if (h.name.empty()) h.name = h.type;
     if (h.classes == 0) h.classes = std::ssize(h.labels);
-    if (!h.summarizes()) continue;
-    if (h.pool == Pool::automatic) h.pool = m.family == Family::encoder ? Pool::first : Pool::last;
+    if (!h.pools()) continue;
+    if (h.pool == Pool::automatic)
+      h.pool = m.family != Family::encoder ? Pool::last : h.embeds() ? Pool::mean : Pool::first;
+    if (h.embeds() && h.pooler == Pooler::automatic) h.pooler = Pooler::none;
     if (h.pooler == Pooler::automatic)
       h.pooler = m.family == Family::encoder && h.pool == Pool::first ? Pooler::tanh : Pooler::none;
   }

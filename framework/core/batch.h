@@ -20,6 +20,7 @@ enum class Field : std::uint8_t {
   sentence_labels,
   token_labels,
   numbers,
+  positives,
   source_ids,
   source_mask
 };
@@ -31,7 +32,7 @@ enum class FieldWidth : std::uint8_t { length, source_length, one };
 enum class FieldKind : std::uint8_t {
   token,     // vocabulary id
   label,     // vocabulary id to predict; < 0: ignored by the loss
-  answer,    // class to predict; < 0: ignored by the loss
+  answer,    // class or document to predict; < 0: ignored by the loss
   number,    // number to predict, the bits of a float; NaN: ignored by the loss
   mask,      // index of the document within the sequence; < 0: padding, hidden from attention
   position,  // index within the document; made of `mask` by the DataLoader
@@ -67,6 +68,7 @@ inline constexpr std::array kFields{
     FieldInfo{Field::sentence_labels, "sentence_labels", FieldWidth::one, FieldKind::answer, -1},
     FieldInfo{Field::token_labels, "token_labels", FieldWidth::length, FieldKind::answer, -1},
     FieldInfo{Field::numbers, "numbers", FieldWidth::one, FieldKind::number, kNoNumber},
+    FieldInfo{Field::positives, "positives", FieldWidth::one, FieldKind::answer, -1},
     FieldInfo{Field::source_ids, "source_ids", FieldWidth::source_length, FieldKind::token, 0},
     FieldInfo{Field::source_mask, "source_mask", FieldWidth::source_length, FieldKind::mask, -1},
 };

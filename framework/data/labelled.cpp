@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/strings.h"
+#include "data/embedding_texts.h"
 #include "data/special_ids.h"
 #include "io/glob.h"
 
@@ -66,7 +67,7 @@ std::vector<std::int32_t> encode_words(std::string_view text, const tokenizer::T
 std::int64_t TextFrame::room(std::int64_t length, bool pairs) const {
   // A target has an id before the text, and none after it.
   const int around = target_begin ? 1 : before.has_value() + after.has_value();
-  return length - around - (pairs && between);
+  return length - around - (pairs && between ? times_between : 0);
 }
 
 TextFrame text_frame(const config::Config& config, const config::SourceConfig& source,
@@ -86,6 +87,7 @@ TextFrame text_frame(const config::Config& config, const config::SourceConfig& s
                   "expected a vocabulary with [CLS] and [SEP], or `bytes`");
     frame.before = fits("the token that begins a sequence", pair ? s.classify : s.begin);
     frame.between = frame.after = fits("the token that ends a sequence", pair ? s.separate : s.end);
+    if (pair && s.classify == s.begin) frame.times_between = 2;
   } else if (m.translates()) {
     const SentenceIds ids = sentence_ids(tokenizer, m.decoder_start);
     frame.between = frame.after = fits("the token that ends a sequence", ids.end);
@@ -110,6 +112,7 @@ Labelled::Labelled(const config::Config& config, const config::SourceConfig& sou
       vocab_size_(config.model.vocab_size),
       global_batch_(config.train.global_batch_size),
       pairs_(!source.text_pair.empty()),
+      types_(config.model.type_vocab_size != 1),
       seed_(config.train.seed),
       frame_(text_frame(config, source, tokenizer)) {
   for (const config::HeadConfig* head : config.model.labelled_heads()) heads_.push_back(*head);
@@ -222,7 +225,8 @@ void Labelled::fill_one(const Row& row, const RandomKey& key, std::int64_t seque
     put(fields, Field::token_labels, at * length_ + std::ssize(ids) + t - row.begin,
         tags_[static_cast<std::size_t>(t)]);
   ids.insert(ids.end(), ids_.begin() + row.begin, ids_.begin() + row.second);
-  if (pairs_) ids.push_back(*frame_.between);
+  if (pairs_)
+    ids.insert(ids.end(), static_cast<std::size_t>(frame_.times_between), *frame_.between);
   const std::int64_t second = std::ssize(ids);
   ids.insert(ids.end(), ids_.begin() + row.second, ids_.begin() + row.end);
   const bool seq2seq = frame_.target_begin.has_value();
@@ -244,7 +248,7 @@ void Labelled::fill_one(const Row& row, const RandomKey& key, std::int64_t seque
     if (family_ != config::Family::encoder) {
       if (t < std::ssize(next)) label = next[static_cast<std::size_t>(t)];
     } else {
-      if (pairs_ && t >= second) put(fields, Field::token_types, place, 1);
+      if (pairs_ && types_ && t >= second) put(fields, Field::token_types, place, 1);
       if (masking_ && id != frame_.before && id != frame_.after)
         masking_->apply(key.block(static_cast<std::uint64_t>(sequence * length_ + t)), id, input,
                         label);
@@ -258,10 +262,16 @@ void Labelled::fill_one(const Row& row, const RandomKey& key, std::int64_t seque
 namespace {
 
 class LabelledObjective final : public Objective {
+  // The second text of a head of type embed is a sequence of its own.
+  static config::SourceConfig framed(const config::Config& config, config::SourceConfig source) {
+    if (config.model.embeds()) source.text_pair.clear();
+    return source;
+  }
+
  public:
   void check_tokenizer(const config::Config& config, const config::SourceConfig& source,
                        const tokenizer::Tokenizer& tokenizer) const override {
-    text_frame(config, source, tokenizer);
+    text_frame(config, framed(config, source), tokenizer);
     if (source.mask_probability > 0)
       MaskedLm::check_tokenizer(tokenizer, config.model.vocab_size, false);
   }
@@ -272,22 +282,40 @@ class LabelledObjective final : public Objective {
   }
   std::int64_t sample_length(const config::Config& config, const config::SourceConfig& source,
                              const tokenizer::Tokenizer& tokenizer) const override {
-    const bool pairs = !source.text_pair.empty();
-    return text_frame(config, source, tokenizer).room(config.train.seq_len, pairs) - pairs;
+    const config::SourceConfig one = framed(config, source);
+    const bool pairs = !one.text_pair.empty();
+    return text_frame(config, one, tokenizer).room(config.train.seq_len, pairs) - pairs;
+  }
+  std::vector<nn::BatchShape> shapes(const config::Config& config) const override {
+    auto all = Objective::shapes(config);
+    if (config.model.embeds() && !config.data.train.text_pair.empty())
+      all.front().texts = config.data.train.texts_of_pair();
+    return all;
   }
   double labelled(const config::SourceConfig& source) const override {
     return source.mask_probability > 0 ? source.mask_probability : 1;
   }
   std::unique_ptr<Dataset> open(Opening& o) const override {
+    if (o.config.model.embeds()) {
+      auto texts = std::make_unique<EmbeddingTexts>(o.config, o.source, o.tokenizer, o.endless);
+      o.tokens = texts->tokens();
+      note_cut(o, texts->cut());
+      return texts;
+    }
     auto texts = std::make_unique<Labelled>(o.config, o.source, o.tokenizer, o.endless);
     o.tokens = texts->tokens();
     if (o.endless && texts->texts() < o.config.train.global_batch_size)
       o.note(counted(texts->texts(), "text") + " for a train.global_batch_size of " +
              std::to_string(o.config.train.global_batch_size) + ": batches repeat texts");
-    if (texts->cut() > 0)
-      o.note(counted(texts->cut(), "text") + " exceeded train.seq_len = " +
-             std::to_string(o.config.train.seq_len) + " tokens and were truncated");
+    note_cut(o, texts->cut());
     return texts;
+  }
+
+ private:
+  static void note_cut(Opening& o, std::int64_t texts) {
+    if (texts > 0)
+      o.note(counted(texts, "text") + " exceeded train.seq_len = " +
+             std::to_string(o.config.train.seq_len) + " tokens and were truncated");
   }
 };
 

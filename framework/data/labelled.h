@@ -3,9 +3,10 @@
 // them a head lm. Words are tagged at their first token.
 //
 // An encoder reads [CLS] text [SEP], with a second text [CLS] text [SEP] pair [SEP], whose token
-// types are 1 from the pair on; tokens are masked as in masked_lm.h if it has a head lm. A decoder
-// reads text, or text, end, pair, after the tokenizer's begin-of-text id if one is asked for;
-// labels are the next ids. An encoder-decoder reads text, end at its source and, as BART's
+// types are 1 from the pair on if there are several; with RoBERTa's tokens, whose first begins any
+// text, <s> text </s> </s> pair </s>; tokens are masked as in masked_lm.h if it has a head lm. A
+// decoder reads text, or text, end, pair, after the tokenizer's begin-of-text id if one is asked
+// for; labels are the next ids. An encoder-decoder reads text, end at its source and, as BART's
 // classifier does, the same text as its target: input begin, text; labels text, end.
 #include <cstdint>
 #include <limits>
@@ -24,6 +25,7 @@ namespace tfm::data {
 // Ids around the texts of a sequence; those that are absent take no place.
 struct TextFrame {
   std::optional<std::int32_t> before, between, after;
+  int times_between = 1;
   std::optional<std::int32_t> target_begin;  // the encoder-decoder's
   // Ids of text in a sequence of `length`.
   std::int64_t room(std::int64_t length, bool pairs) const;
@@ -70,7 +72,7 @@ class Labelled final : public Dataset {
 
   config::Family family_;
   std::int64_t length_, vocab_size_, global_batch_, cut_ = 0;
-  bool endless_ = false, pairs_;
+  bool endless_ = false, pairs_, types_;
   std::uint64_t seed_;
   TextFrame frame_;
   std::optional<Masking> masking_;

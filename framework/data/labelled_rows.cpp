@@ -38,8 +38,9 @@ struct Wanted {
   const std::vector<std::string>& labels;
   const LabelledSink& sink;
   bool give(const LabelledRow& row) const {
-    for (const auto& [text, column] :
-         {std::pair{row.text, source.text}, {row.pair, source.text_pair}})
+    for (const auto& [text, column] : {std::pair{row.text, source.text},
+                                       {row.pair, source.text_pair},
+                                       {row.negative, source.negative}})
       if (!column.empty() && text.empty())
         fail(row.where, "column " + in_quotes(column) + " is empty; expected a text");
     return sink(row);
@@ -60,7 +61,8 @@ std::int64_t read_table(Lines& lines, const Wanted& wanted) {
   };
   const config::SourceConfig& c = wanted.source;
   const std::size_t text = index_of(c.text, "text"),
-                    pair = c.text_pair.empty() ? 0 : index_of(c.text_pair, "text_pair");
+                    pair = c.text_pair.empty() ? 0 : index_of(c.text_pair, "text_pair"),
+                    negative = c.negative.empty() ? 0 : index_of(c.negative, "negative");
   std::vector<std::size_t> labels;
   for (const std::string& column : wanted.labels)
     labels.push_back(index_of(column, wanted.labels.size() == 1 ? "label" : "the head's name"));
@@ -74,6 +76,7 @@ std::int64_t read_table(Lines& lines, const Wanted& wanted) {
     LabelledRow row{
         columns[text], c.text_pair.empty() ? std::string_view{} : columns[pair], {}, lines.where()};
     for (const std::size_t label : labels) row.labels.push_back(columns[label]);
+    if (!c.negative.empty()) row.negative = columns[negative];
     if (!wanted.give(row)) break;
   }
   return rows;
@@ -102,7 +105,8 @@ std::int64_t read_objects(Lines& lines, const Wanted& wanted) {
     const io::JsonNode node(object, lines.where());
     const io::JsonNode words = node.at(c.text);
     const std::string text = words.is_array() ? text_of(words) : words.string(),
-                      pair = c.text_pair.empty() ? "" : node.at(c.text_pair).string();
+                      pair = c.text_pair.empty() ? "" : node.at(c.text_pair).string(),
+                      negative = c.negative.empty() ? "" : node.at(c.negative).string();
     std::vector<std::string> labels;
     for (const std::string& column : wanted.labels) {
       const auto found =
@@ -110,7 +114,7 @@ std::int64_t read_objects(Lines& lines, const Wanted& wanted) {
       labels.push_back(found ? text_of(*found) : "");
     }
     ++rows;
-    if (!wanted.give({text, pair, {labels.begin(), labels.end()}, lines.where()})) break;
+    if (!wanted.give({text, pair, {labels.begin(), labels.end()}, lines.where(), negative})) break;
   }
   return rows;
 }

@@ -15,7 +15,8 @@ struct LabelledRow {
   // One of each column asked for, empty where it is missing. Words, and labels of words, have
   // spaces between them.
   std::vector<std::string_view> labels;
-  std::string where;  // file and line
+  std::string where;               // file and line
+  std::string_view negative = {};  // as `pair`
 };
 using LabelledSink = std::function<bool(const LabelledRow& row)>;
 

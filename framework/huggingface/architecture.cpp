@@ -133,9 +133,33 @@ std::string Architecture::current_name(std::string tensor) const {
   return complete(tensor) ? tensor : base + tensor;
 }
 
+std::string Architecture::written_name(const config::ModelConfig& model,
+                                       const std::string& tensor) const {
+  const std::string_view prefix = base;
+  return model.embeds() && tensor.starts_with(prefix) ? tensor.substr(prefix.size()) : tensor;
+}
+
+std::vector<ExchangedTensor> Architecture::exchanged(const config::ModelConfig& model) const {
+  Table table(model);
+  tensors(table, model);
+  if (labels) label_tensors(table, model, *labels);
+  std::vector<ExchangedTensor> all = table.take();
+  if (model.embeds())
+    std::erase_if(all, [](const auto& t) { return t.parts.front().starts_with("head."); });
+  return all;
+}
+
+// Of vectors the class without a head: BertModel of BertForMaskedLM, GPT2Model of GPT2LMHeadModel.
+std::string Architecture::class_of(const config::ModelConfig& model) const {
+  if (labels && !model.labelled_heads().empty()) return label_class(model, *labels);
+  const std::string name = class_name(model);
+  if (!model.embeds()) return name;
+  return name.substr(0, std::min(name.find("For"), name.find("LMHead"))) + "Model";
+}
+
 bool Architecture::of_another_head(const config::ModelConfig& model,
                                    const std::string& tensor) const {
-  return labels && !model.labelled_heads().empty() &&
+  return ((labels && !model.labelled_heads().empty()) || model.embeds()) &&
          std::ranges::any_of(heads, [&](const char* head) { return tensor.starts_with(head); });
 }
 
@@ -176,7 +200,7 @@ const Architecture& architecture_for(const config::ModelConfig& model, std::stri
                                                               : "attention: {type: softmax}");
     if (!model.labelled_heads().empty()) {
       if (const char* heads = unmet_label_heads(model, a.labels)) missing.push_back(heads);
-    } else if (!model.head_of_type("lm")) {
+    } else if (!model.head_of_type("lm") && !model.embeds()) {
       missing.push_back("heads: [{type: lm}]");
     }
     if (nearest && missing.size() >= unmet.size() && !(missing.empty() && a.name == preferred))

@@ -88,16 +88,10 @@ struct Architecture {
 
   // The name in this class, as transformers maps it: older names, and names of the base model.
   std::string current_name(std::string tensor) const;
-  std::vector<ExchangedTensor> exchanged(const config::ModelConfig& model) const {
-    Table table(model);
-    tensors(table, model);
-    if (labels) label_tensors(table, model, *labels);
-    return table.take();
-  }
-  std::string class_of(const config::ModelConfig& model) const {
-    return labels && !model.labelled_heads().empty() ? label_class(model, *labels)
-                                                     : class_name(model);
-  }
+  // The name under which transformers writes it: without `base` where the class is that alone.
+  std::string written_name(const config::ModelConfig& model, const std::string& tensor) const;
+  std::vector<ExchangedTensor> exchanged(const config::ModelConfig& model) const;
+  std::string class_of(const config::ModelConfig& model) const;
   // Whether a tensor is of a head that the model does not have, another one in its place.
   bool of_another_head(const config::ModelConfig& model, const std::string& tensor) const;
   // The first other name of a tied tensor that `has` knows; "" if there is none.

@@ -51,7 +51,7 @@ void write_model(Json& j, const Architecture& architecture, const config::ModelC
   if (m.padding_idx >= 0 && !from_the_end) j["pad_token_id"] = m.padding_idx;
   if (m.decoder_start >= 0) j["decoder_start_token_id"] = m.decoder_start;
   architecture.write(j, m);
-  if (!m.labelled_heads().empty()) write_label_heads(j, m);
+  if (!m.labelled_heads().empty()) write_label_heads(j, m, *architecture.labels);
 }
 
 // Changes the number of one key.
@@ -176,11 +176,28 @@ GenerationRules generation_rules(const Json& config, const std::string& dir) {
   return rules;
 }
 
+namespace {
+
+// Whether an encoder is of a class without head, such as BertModel, and has no tensor of one.
+bool is_headless(const io::JsonNode& c, const Architecture& architecture,
+                 const config::ModelConfig& m, const Has& has) {
+  const auto classes = c.find("architectures");
+  if (m.family != config::Family::encoder || !m.head_of_type("lm") || !classes ||
+      classes->items().empty() || !classes->items()[0].string().ends_with("Model"))
+    return false;
+  return std::ranges::none_of(architecture.exchanged(m), [&](const ExchangedTensor& t) {
+    return t.parts.front().starts_with("head.") && has(t.name);
+  });
+}
+
+}  // namespace
+
 config::ModelConfig model_of(const io::JsonNode& c, const Has& has) {
   const Architecture& architecture = architecture_of(c);
   config::ModelConfig m = architecture.read(c);
   architecture.read_heads(m, c, has);
   if (architecture.labels) read_label_heads(m, c, *architecture.labels, has);
+  if (is_headless(c, architecture, m, has)) m.heads = {{.type = "embed", .labels = {}}};
   if (const auto quantized = c.find("quantization_config"))
     if (!architecture.mxfp4 || quantized->text("quant_method", "") != "mxfp4")
       quantized->fail("quantized weights are not supported; expected weights in F32, F16 or BF16" +
@@ -210,7 +227,7 @@ std::string huggingface_config(const config::ModelConfig& m,
                                const std::string& original) {
   const Architecture& architecture = architecture_for(m, model_type(original));
   Json j = original.empty() ? Json::object() : io::parse_json(original, "the original config.json");
-  if (!j.contains("architectures") || !m.labelled_heads().empty())
+  if (!j.contains("architectures") || !m.labelled_heads().empty() || m.embeds())
     j["architectures"] = {architecture.class_of(m)};
   j["model_type"] = architecture.name;
   if (!j.contains("dtype")) j["dtype"] = j.value("torch_dtype", Json("float32"));

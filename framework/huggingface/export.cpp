@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "huggingface/config.h"
+#include "huggingface/sentence_encoder.h"
 #include "huggingface/sidecars.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -282,6 +283,7 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
   if (std::error_code none; !from.directory.empty() && !fs::is_directory(from.directory, none))
     from.directory = beside;
   const std::string text = huggingface_config(model, ids, from.config);
+  const Architecture& architecture = architecture_for(model, model_type(from.config));
   Export whole(model, from);
   whole.widen([&](const ExchangedTensor& t) { return fits_f16(compose(t, part)); });
   const auto shards = whole.shards();
@@ -294,9 +296,12 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
                                  ? printed("model-%05zu-of-%05zu.safetensors", s + 1, shards.size())
                                  : "model.safetensors";
     std::vector<io::TensorEntry> entries;
-    for (const Written& w : shards[s])
-      entries.push_back({w.tensor.name, w.dtype, w.tensor.shape}),
-          index["weight_map"][w.tensor.name] = name, total += w.bytes();
+    for (const Written& w : shards[s]) {
+      const std::string tensor = architecture.written_name(model, w.tensor.name);
+      entries.push_back({tensor, w.dtype, w.tensor.shape});
+      index["weight_map"][tensor] = name;
+      total += w.bytes();
+    }
     io::SafetensorsWriter& writer = files.weights(name, entries);
     for (const Written& w : shards[s])
       if (w.kept.data())
@@ -308,6 +313,8 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
   if (shards.size() > 1) files.add("model.safetensors.index.json", index.dump(2) + "\n");
   for (const Sidecar& file : sidecars_for(from.directory, tokenizer, model.translates()))
     files.add(file);
+  for (const Sidecar& file : sentence_files(model))
+    if (!files.have(file.name)) files.add(file);
   io::AtomicFile config(dir + "/config.json");
   config.write(text.data(), text.size());
   files.sync(), config.sync();

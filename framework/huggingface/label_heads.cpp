@@ -30,6 +30,20 @@ bool are_default(const std::vector<std::string>& names) {
   return true;
 }
 
+void write_classes(Json& j, const config::HeadConfig& h) {
+  if (h.summarizes())
+    j["problem_type"] = h.type == "regress" ? kRegression : "single_label_classification";
+  std::vector<std::string> names = h.labels;
+  if (h.type == "regress" && j.contains("id2label") && j["id2label"].size() == 1) return;
+  for (std::int64_t i = std::ssize(names); i < std::max<std::int64_t>(h.classes, 1); ++i)
+    names.push_back(default_name(names.size()));
+  j["id2label"] = j["label2id"] = Json::object();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    j["id2label"][std::to_string(i)] = names[i];
+    j["label2id"][names[i]] = i;
+  }
+}
+
 }  // namespace
 
 void read_label_heads(config::ModelConfig& m, const io::JsonNode& c, const LabelHeads& names,
@@ -43,6 +57,7 @@ void read_label_heads(config::ModelConfig& m, const io::JsonNode& c, const Label
   config::HeadConfig h;
   if (own == names.prefix + std::string(kTokens)) {
     h.type = "tag";
+    if (names.norm) h.pooler = names.pooler;
   } else if (own == names.prefix + std::string(kSequences)) {
     const std::string problem = c.text("problem_type", "");
     if (problem == "multi_label_classification")
@@ -50,6 +65,10 @@ void read_label_heads(config::ModelConfig& m, const io::JsonNode& c, const Label
     h.type =
         problem == kRegression || (problem.empty() && labels.size() == 1) ? "regress" : "classify";
     h.pool = config::Pool::first;
+    if (names.pooling && c.text(names.pooling, "cls") != "cls") {
+      must_say(c, names.pooling, "mean");
+      h.pool = config::Pool::mean;
+    }
     h.pooler = names.pooler;
   } else {
     c.fail("architectures: the tensors are of a head for labels, but " + own +
@@ -66,32 +85,30 @@ void read_label_heads(config::ModelConfig& m, const io::JsonNode& c, const Label
   m.heads = {h};
 }
 
-void write_label_heads(Json& j, const config::ModelConfig& m) {
+void write_label_heads(Json& j, const config::ModelConfig& m, const LabelHeads& names) {
   const config::HeadConfig& h = *m.labelled_heads().front();
-  if (h.summarizes())
-    j["problem_type"] = h.type == "regress" ? kRegression : "single_label_classification";
-  std::vector<std::string> names = h.labels;
-  if (h.type == "regress" && j.contains("id2label") && j["id2label"].size() == 1) return;
-  for (std::int64_t i = std::ssize(names); i < std::max<std::int64_t>(h.classes, 1); ++i)
-    names.push_back(default_name(names.size()));
-  j["id2label"] = j["label2id"] = Json::object();
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    j["id2label"][std::to_string(i)] = names[i];
-    j["label2id"][names[i]] = i;
-  }
+  if (h.summarizes() && names.pooling)
+    j[names.pooling] = h.pool == config::Pool::mean ? "mean" : "cls";
+  write_classes(j, h);
 }
 
 // Any of them may be new in a model that was another one before.
 void label_tensors(Table& t, const config::ModelConfig& m, const LabelHeads& names) {
-  const auto linear = [&](const std::string& tensor, const std::string& part, std::int64_t out) {
-    t.optional(tensor + ".weight", {out, m.d_model}, part + ".weight");
-    t.last_may_lack();
-    t.optional(tensor + ".bias", {out}, part + ".bias");
+  const auto add = [&](const std::string& tensor, const std::string& part,
+                       const std::vector<std::int64_t>& shape) {
+    t.optional(tensor, shape, part);
     t.last_may_lack();
   };
+  const auto linear = [&](const std::string& tensor, const std::string& part, std::int64_t out,
+                          bool bias = true) {
+    add(tensor + ".weight", part + ".weight", {out, m.d_model});
+    if (bias) add(tensor + ".bias", part + ".bias", {out});
+  };
   for (const config::HeadConfig* h : m.labelled_heads()) {
-    if (h->summarizes() && h->pooler == names.pooler)  // else its layer is another one
-      linear(names.dense, "pooler", m.d_model);
+    if ((h->summarizes() || names.norm) && h->pooler == names.pooler)  // else it is another one
+      linear(names.dense, "pooler", m.d_model, !names.norm);
+    if (names.norm && h->pooler == names.pooler)
+      add(std::string(names.norm) + ".weight", "pooler.norm.weight", {m.d_model});
     linear(h->type == "tag" ? names.tokens : names.sequences, h->name,
            std::max<std::int64_t>(h->classes, 1));
   }
@@ -106,10 +123,15 @@ const char* unmet_label_heads(const config::ModelConfig& m, const LabelHeads* na
   if (!names) return "heads: [{type: lm}]";
   if (m.heads.size() != 1) return "one head";
   const config::HeadConfig& h = *m.labelled_heads().front();
-  if (!h.summarizes() || (h.pool == config::Pool::first && h.pooler == names->pooler))
-    return nullptr;
-  return names->pooler == config::Pooler::relu ? "heads with {pool: first, pooler: relu}"
-                                               : "heads with {pool: first, pooler: tanh}";
+  const bool pools = !h.summarizes() || h.pool == config::Pool::first ||
+                     (names->pooling && h.pool == config::Pool::mean);
+  const bool layer = h.summarizes() || names->norm ? h.pooler == names->pooler
+                                                   : h.pooler == config::Pooler::automatic ||
+                                                         h.pooler == config::Pooler::none;
+  if (pools && layer) return nullptr;
+  return names->norm                             ? "heads with {pool: first, pooler: transform}"
+         : names->pooler == config::Pooler::relu ? "heads with {pool: first, pooler: relu}"
+                                                 : "heads with {pool: first, pooler: tanh}";
 }
 
 }  // namespace tfm::huggingface

@@ -15,6 +15,9 @@ struct LabelHeads {
   config::Pooler pooler;  // its activation
   const char* sequences;  // tensor of the classes of sequences
   const char* tokens;     // and of those of tokens
+  // With these the layer has no bias, and a norm; it stands before classes of tokens, too.
+  const char* norm = nullptr;
+  const char* pooling = nullptr;  // the member that says how sequences are pooled: cls or mean
 };
 
 // Sets the model's head if `has` knows the tensors of one: names of its classes from id2label,
@@ -22,8 +25,8 @@ struct LabelHeads {
 // (input) for another class of transformers, and for several labels at once.
 void read_label_heads(config::ModelConfig& m, const io::JsonNode& config, const LabelHeads& names,
                       const std::function<bool(const std::string& tensor)>& has);
-// id2label, label2id and problem_type.
-void write_label_heads(Json& config, const config::ModelConfig& m);
+// id2label, label2id, problem_type and how sequences are pooled.
+void write_label_heads(Json& config, const config::ModelConfig& m, const LabelHeads& names);
 void label_tensors(Table& table, const config::ModelConfig& m, const LabelHeads& names);
 // The class of a model that has one such head.
 std::string label_class(const config::ModelConfig& m, const LabelHeads& names);

@@ -79,6 +79,7 @@ void write(Json& j, const config::ModelConfig& m) {
 
 Needs needs(const config::ModelConfig& m) {
   const auto stack = m.stacks()[0];
+  const bool lm = m.head_of_type("lm");
   bool norms = !stack.front().attention_norm;
   for (std::size_t l = 1; l < stack.size(); ++l) norms &= stack[l].attention_norm;
   return Needs{{m.position == config::Position::rope, "position: rope"},
@@ -89,7 +90,7 @@ Needs needs(const config::ModelConfig& m) {
                {m.gated(), "activation: geglu_exact"},
                {m.embedding_norm, "embedding_norm: true"},
                {m.type_vocab_size == 0, "type_vocab_size: 0"},
-               {m.head_transform, "head_transform: true"},
+               {m.head_transform || !lm, "head_transform: true"},
                {m.scale_embeddings == config::ScaleEmbeddings::no, "scale_embeddings: false"},
                {m.scale_attention, "scale_attention: true"},
                {!m.scale_logits, "scale_logits: false"},
@@ -114,6 +115,7 @@ void tensors(Table& t, const config::ModelConfig& m) {
     t.linear(h + "mlp.Wo", f + "down", C, m.d_ff, false);
   }
   t.norm("model.final_norm", "final_norm");
+  if (!m.head_of_type("lm")) return;
   t.linear("head.dense", "head.transform", C, C, false);
   t.norm("head.norm", "head.transform_norm");
   if (!m.tied_head()) t.tensor("decoder.weight", {m.vocab_size, C}, "head.weight");
@@ -121,9 +123,13 @@ void tensors(Table& t, const config::ModelConfig& m) {
 }
 
 std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
-  if (!m.tied_head()) return {};
+  if (!m.tied_head() || !m.head_of_type("lm")) return {};
   return {{kTable, "decoder.weight"}};
 }
+
+constexpr LabelHeads kLabelHeads{"ModernBert",        "head.dense", config::Pooler::transform,
+                                 "classifier",        "classifier", "head.norm",
+                                 "classifier_pooling"};
 
 }  // namespace
 
@@ -138,12 +144,13 @@ Architecture modernbert() {
       .needs = needs,
       .tensors = tensors,
       .base = "model.",
-      .heads = {"head.", kHead},
+      .heads = {"head.", kHead, "classifier."},
       .tied = tied,
       .is_buffer = [](const std::string&) { return false; },
       .windows = Windows::some,
       .local_rope = true,
-      .first_norm = false};
+      .first_norm = false,
+      .labels = &kLabelHeads};
 }
 
 }  // namespace tfm::huggingface

@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kTokenizer[] = {"tokenizer",      "vocab",        "merges",
                                            "special_tokens", "added_tokens", "spiece",
                                            "source",         "target",       "sentencepiece"},
-                           kOthers[] = {"generation_config", "preprocessor", "chat_template"};
+                           kOthers[] = {"generation_config", "preprocessor", "chat_template",
+                                        "sentence_bert_config"};
 
 bool begins_with_one_of(std::string_view file, std::span<const std::string_view> begins) {
   constexpr std::string_view ends[] = {".json", ".txt", ".model", ".spm", ".jinja"};

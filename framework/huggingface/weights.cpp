@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "huggingface/config.h"
+#include "huggingface/sentence_encoder.h"
 #include "huggingface/sidecars.h"
 #include "io/json.h"
 #include "nn/positions.h"
@@ -105,6 +106,8 @@ HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
   model_ = model_of(config, [&](const std::string& tensor) {
     return tensors_.contains(tensor) && !is_nothing(tensor);
   });
+  if (const auto head = sentence_head(dir)) model_.heads = {*head};
+  config::fill_derived(model_, model_.max_seq_len);
   take_tied_names();
   check(model_);
 }

@@ -11,13 +11,32 @@ namespace {
 
 constexpr std::int64_t kTokens = 1024;  // tokens of a rank per forward pass
 
+// Sequences of a rank per forward pass.
+std::int64_t sequences_of_pass(const config::Config& config, const nn::BatchShape& shape,
+                               std::int64_t ranks) {
+  const std::int64_t whole = ceil_div(shape.sequences, ranks),
+                     few = std::clamp<std::int64_t>(kTokens / shape.length, 1, whole);
+  const config::HeadConfig* head = config.model.head_of_type("embed");
+  if (!head) return few;
+  // Pairs that are compared are together.
+  const std::int64_t pairs = shape.texts * std::max<std::int64_t>(head->group, 1);
+  if (whole * ranks != shape.sequences || whole % shape.texts != 0)
+    throw Error(ExitCode::usage, "the pairs of a batch, train.global_batch_size " +
+                                     std::to_string(shape.sequences) + " / " +
+                                     std::to_string(shape.texts) + " texts, are compared by all " +
+                                     std::to_string(ranks) +
+                                     " ranks that share it; expected a number that divides them");
+  if (head->group == 0 || whole % pairs != 0) return whole;
+  return pairs * std::max<std::int64_t>(1, std::min(few, whole) / pairs);
+}
+
 // The forward pass for batches of one shape; its memory is allocated at its first use.
 class Evaluator {
  public:
-  Evaluator(LoadedModel& model, nn::BatchShape shape) : model_(model) {
-    shape.sequences = std::clamp<std::int64_t>(
-        kTokens / shape.length, 1,
-        ceil_div(shape.sequences, model.rank_context.mesh.layout.size(nn::kBatchAxes)));
+  Evaluator(LoadedModel& model, const config::Config& config, nn::BatchShape shape)
+      : model_(model) {
+    shape.sequences =
+        sequences_of_pass(config, shape, model.rank_context.mesh.layout.size(nn::kBatchAxes));
     forward_ = ForwardPass::loss(*model.model, shape, DType::f32, {});
   }
   data::DataLoader::RankShape part() const {
@@ -45,7 +64,7 @@ Totals evaluate(LoadedModel& model, const config::Config& config, const data::Da
   std::vector<Evaluator> by_shape;
   std::vector<data::DataLoader::RankShape> parts;
   for (const nn::BatchShape& shape : data::batch_shapes(config))
-    parts.push_back(by_shape.emplace_back(model, shape).part());
+    parts.push_back(by_shape.emplace_back(model, config, shape).part());
   data::DataLoader loader(data, std::move(parts), data::LoaderOptions::of(mesh, data.batches()));
   Totals total;
   Task task("evaluating", data.batches());

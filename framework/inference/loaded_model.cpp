@@ -9,6 +9,7 @@
 #include "checkpoint/parameters.h"
 #include "comm/consensus.h"
 #include "config/settings.h"
+#include "huggingface/sentence_encoder.h"
 #include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/initial_weights.h"
@@ -21,11 +22,13 @@ namespace tfm::inference {
 config::Config huggingface_run(const std::string& dir) {
   config::Config c;
   c.model = huggingface::HuggingFaceModel(dir).model();
-  c.train.seq_len = c.model.max_seq_len;
-  c.data.train.type = c.model.labelled_heads().empty()
+  c.train.seq_len = std::min(c.model.max_seq_len,
+                             huggingface::sentence_length(dir).value_or(c.model.max_seq_len));
+  c.data.train.type = c.model.labelled_heads().empty() && !c.model.embeds()
                           ? config::first_type(c.model.family, config::SourceType::Files::any)
                           : "labelled";
   c.data.train.paths = {{"unknown", 1}};
+  if (c.model.embeds()) c.data.train.text_pair = "text_pair";
   c.data.tokenizer = dir;  // whoever needs one is told where there is none
   return c;
 }
@@ -141,11 +144,12 @@ config::Config inference_config(const std::string& step_dir,
                       std::to_string(usual));
   c.parallel.data = 0;
   c.parallel.sequence = false;
-  c.train.micro_batch_size = 1;
+  c.train.micro_batch_size = c.sequences_together();
   const auto resolved = [&](std::int64_t tensor) {
     config::Config r = c;
     r.parallel.tensor = tensor;
-    if (ranks % std::max<std::int64_t>(tensor, 1) == 0) r.train.global_batch_size = ranks / tensor;
+    if (ranks % std::max<std::int64_t>(tensor, 1) == 0)
+      r.train.global_batch_size = ranks / tensor * c.train.micro_batch_size;
     config::resolve_for_ranks(r, ranks);
     return r;
   };

@@ -40,12 +40,12 @@ graph::Value Linear::operator()(graph::Recorder& r, graph::Value x) const {
 
 Norm::Norm(Context& c, const std::string& name, std::int64_t width, Options options)
     : parameters_(&c.parameters), name_(name), options_(options) {
+  const comm::AxisSet partial = c.partial_where(options.partial || c.split_rows());
   gain_ = c.parameters.add({.parts = {{name + ".weight", width}},
                             .init = {Init::Kind::constant, options.plus_one ? 0.0 : 1.0},
-                            .partial = c.partial_where(c.split_rows())});
+                            .partial = partial});
   if (options.bias && !options.rms)
-    shift_ = c.parameters.add(
-        {.parts = {{name + ".bias", width}}, .partial = c.partial_where(c.split_rows())});
+    shift_ = c.parameters.add({.parts = {{name + ".bias", width}}, .partial = partial});
 }
 
 graph::Value Norm::operator()(graph::Recorder& r, graph::Value x) const {

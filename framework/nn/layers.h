@@ -59,6 +59,7 @@ class Norm {
     bool rms = false, bias = true;
     double eps = 1e-5;
     bool plus_one = false;  // the weight is the gain less 1
+    bool partial = false;   // a term of the gradient on each rank, as in Linear
   };
   Norm(Context& c, const std::string& name, std::int64_t width, Options options);
   graph::Value operator()(graph::Recorder& r, graph::Value x) const;

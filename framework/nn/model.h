@@ -25,6 +25,8 @@ struct BatchShape {
   bool restarts = false;           // of Mask::documents: positions restart with each document
   bool right_padded = false;       // in every mask, padding comes after all real positions
   double labelled = 1;             // expected share of rows with a label
+  // Consecutive sequences that belong together: a query, its document, and perhaps a negative.
+  std::int64_t texts = 1;
   // Only for record_decode, with `length` new tokens per sequence:
   std::int64_t capacity = 0;  // positions of the growing states
   std::int64_t beams = 1;     // number of consecutive sequences that share a source

@@ -34,4 +34,26 @@ struct SquaredErrorOptions {
 graph::Value squared_error(graph::Recorder& r, graph::Value x, graph::Value numbers,
                            const SquaredErrorOptions& options);
 
+// Loss (1) f64 of queries that tell their document from those of others (van den Oord et al. 2018;
+// in-batch negatives, Henderson et al. 2017). Rows of x (N, C) are `texts` at a time a query, its
+// document, and perhaps a negative, which is a document, too; of one alone, it is both. The
+// logits of a query are `scale` times its products with the documents of its group; labels (N)
+// int32 have at a query the index of its document among these, < 0 elsewhere and where the row is
+// ignored.
+struct ContrastiveOptions {
+  std::int64_t texts = 1;
+  // Consecutive pairs whose documents are compared; 0: all rows. With several ranks all rows of
+  // all of them are one group.
+  std::int64_t group = 0;
+  double scale = 1;
+  comm::AxisSet axes = {};  // of the ranks whose documents are gathered
+  int ranks = 1;
+  int objective = 0;           // index into StepNumbers::gradient_scale
+  bool makes_gradient = true;  // else the gradient of x is 0: another rank has it
+  // Forward only: a second output (1) f64 counts the queries whose document has the highest logit.
+  bool accuracy = false;
+};
+graph::Value contrastive(graph::Recorder& r, graph::Value x, graph::Value labels,
+                         const ContrastiveOptions& options);
+
 }  // namespace tfm::ops

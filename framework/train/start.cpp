@@ -159,6 +159,12 @@ void check_start(const config::Config& config, config::Problems& problems) {
     problems.add({"model.next_sentence", "data.train.next_sentence"},
                  "model.next_sentence is true, but data.train.next_sentence is false, so the "
                  "head would not be trained; expected the same value");
+  if (config.model.embeds() && !config.data.train.kind().labelled)
+    problems.add({"model.heads", "data.train.type"},
+                 "a head of type embed learns from pairs of texts, which data.train.type " +
+                     config.data.train.type + " does not have; expected " +
+                     config::types_where([](const auto& t) { return t.labelled; }) +
+                     " with text_pair, or another head");
   const std::string& init = config.model.init;
   if (!config.model.random_init())
     problems.collect("model.init", [&] {

@@ -195,6 +195,13 @@ config::Config shrink(const config::Config& config) {
     m.max_seq_len = std::max(c.train.seq_len, std::min<std::int64_t>(m.max_seq_len, 64));
   c.train.micro_batch_size = 2;
   c.train.global_batch_size = 4 * c.parallel.data;
+  for (config::HeadConfig& head : m.heads)
+    if (head.embeds()) {  // of two pairs, in two micro-batches where these are compared alone
+      head.group = std::min<std::int64_t>(head.group, 2);
+      c.train.micro_batch_size = 2 * c.data.train.texts_of_pair();
+      c.train.global_batch_size =
+          c.train.micro_batch_size * c.parallel.data * (head.group > 0 ? 2 : 1);
+    }
   c.parallel.bucket_bytes = std::min<std::int64_t>(c.parallel.bucket_bytes, 64 << 10);
   return c;
 }

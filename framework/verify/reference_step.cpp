@@ -38,7 +38,9 @@ config::Config ReferenceStep::configuration(const config::Config& run) {
   c.parallel.data = 1;
   c.recompute = config::Recompute::none;
   c.device = config::DeviceKind::cpu;
-  c.train.micro_batch_size = 1;
+  const config::HeadConfig* vectors = c.model.head_of_type("embed");
+  c.train.micro_batch_size =
+      vectors && vectors->group == 0 ? c.train.global_batch_size : c.sequences_together();
   c.optimizer.type = config::OptimizerType::sgd;  // needs no memory
   c.optimizer.momentum = c.optimizer.ema = 0;
   return c;

@@ -29,6 +29,13 @@ void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t co
                                           ? config_.model.source_vocabulary()
                                           : config_.model.vocab_size);
   };
+  const auto positive_of = [this](std::int64_t sequence) {
+    const std::int64_t texts = config_.data.train.texts_of_pair(), pair = sequence / texts,
+                       group = config_.model.head_of_type("embed")->group;
+    return sequence % texts > 0
+               ? -1
+               : static_cast<std::int32_t>((group > 0 ? pair % group : pair) * (texts - 1));
+  };
   for (const auto& [field, values] : fields) {
     const FieldInfo& info = info_of(field);
     const bool mask = info.kind == FieldKind::mask;
@@ -40,6 +47,10 @@ void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t co
     for (std::int64_t i = 0; i < count * width; ++i) {
       const std::int64_t at = i % width, begin = i / width * filled;
       std::int32_t& value = values[static_cast<std::size_t>(i)];
+      if (info.field == Field::positives) {
+        value = positive_of(first + i);
+        continue;
+      }
       if (at >= filled) {
         value = info.padding;
         continue;

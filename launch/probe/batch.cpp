@@ -161,8 +161,35 @@ std::vector<std::string> known_tensors(const config::ModelConfig& m) {
   if (m.head_of_type("lm")) known.emplace_back("labels");
   if (m.type_vocab_size > 0 || !m.decodes()) known.emplace_back("token_type_ids");
   for (const config::HeadConfig* head : labelled_heads(m)) known.push_back(label_tensor(m, *head));
+  if (m.embeds()) known.emplace_back("labels");
   if (m.translates()) known.insert(known.end(), {"decoder_input_ids", "decoder_attention_mask"});
   return known;
+}
+
+// Reads which documents are those of queries; every row has as many texts.
+void read_pairs(const BatchFile& file, const config::ModelConfig& m, ProbeBatch& b) {
+  const std::int64_t B = b.shape.sequences;
+  std::vector<std::int32_t>& values = b.fields[Field::positives];
+  values.assign(static_cast<std::size_t>(B), -1);
+  if (!file.has("labels")) return;
+  values = file.read("labels", B, 0, B, BatchFile::Kind::labels);
+  b.labelled = true;
+  const std::int64_t queries = std::ranges::count_if(values, [](auto x) { return x >= 0; }),
+                     texts = queries > 0 ? B / queries : 0, group = m.head_of_type("embed")->group;
+  bool regular = (texts == 2 || texts == 3) && queries * texts == B;
+  for (std::int64_t i = 0; regular && i < B; ++i)
+    regular = (values[static_cast<std::size_t>(i)] >= 0) == (i % texts == 0);
+  if (!regular || (group > 0 && queries % group != 0))
+    throw Error(ExitCode::input,
+                file.path() +
+                    ": tensor 'labels' is not of rows of a query and its documents; expected an "
+                    "index at every second or every third sequence from the first on, and -100 "
+                    "elsewhere, and whole groups of the head");
+  for (const std::int32_t label : values)
+    if (label >= (texts - 1) * (group > 0 ? group : queries))
+      throw Error(ExitCode::input, file.path() + ": tensor 'labels' has " + std::to_string(label) +
+                                       ", which is no document of the query's group");
+  b.shape.texts = texts;
 }
 
 // Reads the labels of heads, or none.
@@ -191,6 +218,7 @@ void read_labels(const BatchFile& file, const config::ModelConfig& m, ProbeBatch
                                                  head->classes, BatchFile::Kind::labels);
     });
   }
+  if (m.embeds()) read_pairs(file, m, b);
   if (m.head_of_type("lm")) b.labelled = file.has("labels");
 }
 

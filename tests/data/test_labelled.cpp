@@ -79,6 +79,23 @@ TEST_F(LabelledTest, AnEncoderReadsTextsBetweenItsSpecials) {
   EXPECT_EQ(r[Field::ids], (Ids{kBegin, 'f', 'g', 'h', kEnd, 'l', 'm', kEnd}));
 }
 
+// As transformers' RobertaTokenizer.
+TEST_F(LabelledTest, RobertasTokensStandTwiceBetweenTexts) {
+  const auto roberta = tokenizer::load_tokenizer(std::string(TFM_SOURCE_DIR) +
+                                                 "/tests/fixtures/tokenizers/bart.json");
+  config::Config c =
+      configuration(config::Family::encoder, "a.tsv", "text\tpair\tlabel\n!\t#$\t1\n");
+  c.model.vocab_size = 700, c.model.type_vocab_size = 1;
+  c.train.global_batch_size = 1;
+  c.data.train.text_pair = "pair";
+  auto r = read({c, c.data.train, *roberta, false}, 0, 0, 1);
+  EXPECT_EQ(r[Field::ids], (Ids{0, 4, 2, 2, 6, 7, 2, 0}));
+  EXPECT_EQ(r[Field::mask], (Ids{0, 0, 0, 0, 0, 0, 0, -1}));
+  EXPECT_EQ(r[Field::token_types], Ids(8, 0));
+  c.train.seq_len = 6;
+  EXPECT_EQ(data::Labelled(c, c.data.train, *roberta, false).cut(), 1);
+}
+
 TEST_F(LabelledTest, ADecoderReadsTextsAndPredictsTheirNextIds) {
   config::Config c = configuration(config::Family::decoder, "a.tsv", kThree);
   auto r = read(open(c));

@@ -131,6 +131,15 @@ checkpoint: {dir: runs/classifier/checkpoints}
 metrics: {listen: none}
 """
 
+EMBEDDING_SMALL = """
+model: {family: encoder, vocab_size: 260, d_model: 32, n_layers: 1, n_heads: 4, type_vocab_size: 2, norm_position: post, embedding_norm: true,
+        activation: gelu, heads: [{type: embed, pool: mean}]}
+train: {steps: 2, global_batch_size: 4, seq_len: 16}
+data: {train: {type: labelled, path: pairs.tsv, text: query, text_pair: answer}, tokenizer: bytes}
+checkpoint: {dir: runs/embedding/checkpoints}
+metrics: {listen: none}
+"""
+
 
 class Sandbox:
     def __init__(self, folder):
@@ -160,6 +169,8 @@ class Sandbox:
         self.write("dev.tsv", "sentence\tlabel\nfine\tpositive\nbad\tnegative\n")
         self.write("texts.txt", "fine\nbad\n")
         self.run("tfm-train classifier_small.yaml checkpoint.dir=runs/c/checkpoints")
+        self.write("embedding_small.yaml", EMBEDDING_SMALL)
+        self.write("pairs.tsv", "query\tanswer\nfine\tgood\nbad\tawful\n")
         self.write("questions.txt", "hello\n/reset\nwhat\n")
         self.write("chat_small.yaml", CHAT_SMALL)
         self.write("base.yaml", CHAT)

@@ -80,7 +80,7 @@ def compared_rows(config, batch):
 
 
 def compare(name, expected, found, rows):
-    logits = next(name for name in expected if name.startswith("logits"))  # of a head for labels with its name
+    logits = next(name for name in expected if name.startswith(("logits", "embedding")))  # of a head for labels with its name
     assert found[logits][1] == expected[logits][1]
     V = expected[logits][1][-1]
     want, got = ([x for r in rows for x in all_[r * V:(r + 1) * V]] for all_ in (floats(expected[logits]), floats(found[logits])))
@@ -112,7 +112,7 @@ def check_against_transformers():
             layouts += [(2, ["parallel.expert=2"])] + ([(4, ["parallel.expert=2", "parallel.tensor=2"])] if len(layouts) > 2 else [])
         expected = tensors(folder / "expected.safetensors")
         batch = tensors(folder / "batch.safetensors")
-        logits = next(name for name in expected if name.startswith("logits"))
+        logits = next(name for name in expected if name.startswith(("logits", "embedding")))
         of_tokens = len(expected[logits][1]) == 3 and not config.get("is_encoder_decoder")
         rows = compared_rows(config, batch) if of_tokens else range(math.prod(expected[logits][1][:-1]))
         for ranks, args in layouts:
@@ -321,7 +321,7 @@ def check_missing_tensors():
     refused("gpt2_1", lambda content: {f"module.{k}": v for k, v in content.items()}, "begin with 'module.'", "DistributedDataParallel")
     refused("bert_1", lambda content: {**content, "embeddings.position_embeddings.weight": content["bert.embeddings.position_embeddings.weight"]},
             "is stored twice, also as '")
-    for name, base, named, ours in (("bert_3", "bert.", "BertModel", "BertForMaskedLM"), ("roberta_0", "roberta.", "RobertaModel", "RobertaForMaskedLM"),
+    for name, base, named, ours in (("bert_3", "bert.", "BertForPreTraining", "BertForMaskedLM"),
                                     ("roberta_0", "roberta.", "RobertaForTokenClassification", "RobertaForMaskedLM"),
                                     ("llama_2", "model.", "LlamaModel", "LlamaForCausalLM")):
         refused(name, lambda content: encoder_alone(content, base), "is missing; expected shape (", "the model's head.",

@@ -6,6 +6,8 @@ usage: test_heads.py BIN
 """
 import array
 import json
+import math
+import operator
 import os
 import pathlib
 import re
@@ -80,6 +82,18 @@ data:
   train: {{type: labelled, path: tasks.jsonl, text: words, shuffle: true}}
   validation: {{type: labelled, path: tasks.jsonl, text: words}}
 eval: {{every: 5, metrics: [accuracy]}}
+checkpoint: {{dir: ck}}
+metrics: {{jsonl: run/metrics.jsonl}}
+"""
+PAIRS_OF_TEXTS = """
+model: {{family: {family}, vocab_size: 260, d_model: 32, n_layers: 2, n_heads: 4, d_ff: 64, dropout: 0.1,
+        heads: [{{type: embed, pool: {pool}{head}}}]}}
+train: {{steps: 6, global_batch_size: {batch}, seq_len: 16}}
+optimizer: {{lr: 4.0e-3}}
+data:
+  train: {{type: labelled, path: pairs.tsv, text: query, text_pair: answer, shuffle: true{negative}}}
+  validation: {{type: labelled, path: rest.jsonl, text: query, text_pair: answer{negative}}}
+eval: {{every: 3, metrics: [accuracy]}}
 checkpoint: {{dir: ck}}
 metrics: {{jsonl: run/metrics.jsonl}}
 """
@@ -357,17 +371,129 @@ def check_predictions(root):
     assert "--labelled needs a model with a head" in run(language, "tfm-eval", "ck", "--labelled", "text.txt", code=2)
 
 
+def pairs_of_texts(root, name, **settings):
+    """A folder with questions, answers, and answers to something else; the last batch of the validation is short."""
+    folder = prepared(root, name, PAIRS_OF_TEXTS.format(**settings))
+    rows = [(f"{'what who where'.split()[i % 3]} {i * 7 % 83}", f"it is {i * 7 % 83}", f"not {i * 5 % 79}") for i in range(110)]
+    (folder / "pairs.tsv").write_text("query\tanswer\tother\n" + "".join("\t".join(row) + "\n" for row in rows[:70]))
+    (folder / "rest.jsonl").write_text("".join(json.dumps(dict(zip(("query", "answer", "other"), row))) + "\n" for row in rows[70:]))
+    return folder
+
+
+def check_embeddings_on_every_layout(root):
+    """Losses are those of one rank, with negatives from all ranks, or of groups and several micro-batches."""
+    layouts = [(1, []), (2, []), (2, ["parallel.tensor=2"]), (2, ["parallel.context=2"]), (4, ["parallel.pipeline=2", "parallel.zero=1"]),
+               (4, ["parallel.tensor=2", "parallel.sequence=true", "parallel.zero=3"]), (8, []), (8, ["parallel.context=2", "parallel.zero=2"])]
+    group, negative = ", group: 2", ", negative: other"
+    for family, pool, settings, more in (
+            ("encoder", "mean", {"batch": 32}, layouts), ("decoder", "last", {"batch": 48, "negative": negative, "head": ", normalize: false, scale: 0.5"},
+                                                          layouts[:5]),
+            ("encoder", "first", {"batch": 32, "head": group}, [(1, ["train.micro_batch_size=32"]), (1, ["train.micro_batch_size=4"]),
+                                                               (2, ["train.micro_batch_size=8"]), (8, []), (2, ["parallel.pipeline=2"])])):
+        expected = None
+        for k, (ranks, layout) in enumerate(more):
+            folder = pairs_of_texts(root, f"embed_{family}_{pool}{k}", family=family, pool=pool, **{"head": "", "negative": "", **settings})
+            run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
+            steps, evals = events_of(folder, "step"), events_of(folder, "eval")
+            found = [x for step in steps for x in (step["loss"], step["grad_norm"])] + [x for e in evals for x in (e["loss"], e["accuracy"])]
+            expected = expected or found
+            assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(found, expected, strict=True)), (family, pool, ranks, layout, found, expected)
+            end = events_of(folder, "end")[0]
+            assert end["arena_high_water_bytes"] == events_of(folder, "start")[0]["planned_bytes"], end
+        assert steps[-1]["loss"] < steps[0]["loss"], steps
+    for layout in (["parallel.context=2"], ["parallel.tensor=2"], []):
+        assert "equal to the single-rank run" in run(folder, "tfm-verify", "run.yaml", *layout, ranks=2)
+
+
+def norm(values):
+    return math.sqrt(sum(x * x for x in values))
+
+
+def safetensors_of(path):
+    raw = path.read_bytes()
+    start = 8 + struct.unpack("<Q", raw[:8])[0]
+    return {name: (t["shape"], array.array("f", raw[start + t["data_offsets"][0]:start + t["data_offsets"][1]]))
+            for name, t in json.loads(raw[8:start]).items() if name != "__metadata__"}
+
+
+def write_batch(path, **batch):
+    header, data = {}, b""
+    for name, (shape, values) in batch.items():
+        header[name] = {"dtype": "I64", "shape": shape, "data_offsets": [len(data), len(data) + 8 * len(values)]}
+        data += struct.pack(f"<{len(values)}q", *values)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def check_vectors(root):
+    """The loss is a plain computation from the vectors, gradients are those of one rank, and recall is that of the vectors of all texts."""
+    folder = pairs_of_texts(root, "vectors", family="encoder", pool="mean", batch=16, head="", negative="")
+    run(folder, "tfm-train", "run.yaml", "train.steps=40")
+    B, T, C = 16, 16, 32
+    ids = [258 if t == 0 else (i * 31 + t * 7) % 100 + 20 for i in range(B) for t in range(T)]
+    write_batch(folder / "in.safetensors", input_ids=([B, T], ids), attention_mask=([B, T], [int(t < 5 + i % 9) for i in range(B) for t in range(T)]),
+                labels=([B], [-100 if i % 2 else i // 2 for i in range(B)]))
+    outputs = []
+    for ranks, layout in ((1, []), (2, []), (2, ["parallel.tensor=2"]), (4, ["parallel.context=2"]), (8, [])):
+        run(folder, "tfm-probe", "ck", "--batch", "in.safetensors", "--out", "out.safetensors", "--gradients", *layout, ranks=ranks)
+        outputs.append(safetensors_of(folder / "out.safetensors"))
+        for name, (shape, values) in outputs[-1].items():
+            least = 0.1 * norm(outputs[0]["grad.embedding.weight"][1]) if name.endswith("key.bias") else 0  # which is zero in exact arithmetic
+            error = norm(a - b for a, b in zip(values, outputs[0][name][1], strict=True))
+            assert error <= 1e-6 * max(norm(outputs[0][name][1]), least), (ranks, layout, name, error)
+    shape, values = outputs[0]["embedding"]
+    rows = [values[i * C:(i + 1) * C] for i in range(B)]
+    dot = lambda a, b: sum(map(operator.mul, a, b))
+    assert shape == [B, C] and all(abs(dot(row, row) - 1) < 1e-5 for row in rows)
+    loss = 0
+    for i in range(0, B, 2):
+        near = [20 * dot(rows[i], document) for document in rows[1::2]]
+        loss += (math.log(sum(map(math.exp, near))) - near[i // 2]) / (B // 2)
+    assert abs(loss - outputs[0]["loss"][1][0]) < 1e-5, (loss, outputs[0]["loss"])
+    write_batch(folder / "in.safetensors", input_ids=([B, T], ids), labels=([B], [i // 4 for i in range(B)]))
+    assert "rows of a query and its documents" in run(folder, "tfm-probe", "ck", "--batch", "in.safetensors", "--out", "o", code=3)
+
+    pairs = [json.loads(line) for line in (folder / "rest.jsonl").read_text().splitlines()]
+    text = "\n".join([p["query"] for p in pairs] + [p["answer"] for p in pairs] + [""]) + "\n"
+    found = []
+    for ranks in (1, 2):
+        run(folder, "tfm-predict", "ck", "--embed", "vectors.safetensors", "parallel.tensor=1", ranks=ranks, text=text)
+        found.append(safetensors_of(folder / "vectors.safetensors")["embedding"])
+    n = len(pairs)
+    assert found[0][0] == [2 * n + 1, C] and max(abs(a - b) for a, b in zip(found[0][1], found[1][1], strict=True)) < 1e-6
+    printed = [json.loads(line) for line in run(folder, "tfm-predict", "ck", "--embed", "-", text=text).splitlines()]
+    rows = [found[0][1][i * C:(i + 1) * C] for i in range(2 * n + 1)]
+    assert all(abs(a - b) < 1e-6 for row, line in zip(rows, printed, strict=True) for a, b in zip(row, line, strict=True)) and not any(rows[-1])
+    nearer = [sum(dot(rows[i], d) > dot(rows[i], rows[n + i]) + 1e-7 for d in rows[n:2 * n]) for i in range(n)]
+    for ranks in (1, 2):
+        run(folder, "tfm-eval", "ck", "--labelled", "rest.jsonl", "--json", "eval.json", "parallel.tensor=1", ranks=ranks)
+        results = json.loads((folder / "eval.json").read_text())
+        for k in (1, 10):
+            assert abs(results[f"recall_at_{k}"] - sum(x < k for x in nearer) / n) < 1e-9, (k, results, nearer)
+        assert abs(results["mrr"] - sum(1 / (1 + x) for x in nearer) / n) < 1e-6, (results, nearer)
+    assert results["recall_at_10"] > 0.5, results
+    refused = lambda *words, text: text in run(folder, "tfm-train", "run.yaml", *words, code=2)
+    assert refused("train.micro_batch_size=4", text="expected micro_batch_size 16, or a group of pairs that divides micro_batch_size / 2")
+    assert refused("model.heads=[{type: embed, group: 3}]", text="group 3 does not divide the 8 pairs of a batch; legal values are auto, 1, 2, 4")
+    assert refused("data.train.text_pair=none", text="learns from pairs of texts; expected text_pair")
+    assert refused("data.train.negative=other", text="only one of data.train and data.validation")
+    assert refused("train.global_batch_size=15", text="a row has 2 texts, but train.global_batch_size 15")
+    assert "expected at least the 100 of a batch" in run(folder, "tfm-train", "run.yaml", "train.global_batch_size=200", code=3)
+    assert "expected --embed" in run(folder, "tfm-predict", "ck", code=2, text=text)
+
+
 def check_small_tasks(root):
     """Of configs/: the score is the same on two ranks."""
     folder = root / "small"
     (folder / "data").mkdir(parents=True)
     configs = pathlib.Path(__file__).resolve().parents[2] / "configs"
     subprocess.run(["awk", "-v", "dir=data", "-f", configs / "labels.awk"], cwd=folder, check=True)
-    for name, data, least in (("moods", "moods_test.tsv", 0.95), ("entities", "entities_test.conll", 0.97)):
+    for name, data, score_of, least in (("moods", "moods_test.tsv", "f1", 0.95), ("entities", "entities_test.conll", "f1", 0.97),
+                                        ("search", "search_test.tsv", "recall_at_1", 0.9)):
         for ranks in (1, 2):
             run(folder, "tfm-train", configs / f"{name}.yaml", f"checkpoint.dir={name}{ranks}", "eval.every=0", ranks=ranks)
             run(folder, "tfm-eval", f"{name}{ranks}", "--labelled", f"data/{data}", "--json", "eval.json")
-            score = json.loads((folder / "eval.json").read_text())["f1"]
+            score = json.loads((folder / "eval.json").read_text())[score_of]
             assert score >= least, (name, ranks, score)
 
 
@@ -403,7 +529,8 @@ def main():
         root = pathlib.Path(root)
         for check in (check_terms_on_every_layout, check_terms_in_every_output, check_terms_for_prometheus, check_layers_of_several_kinds,
                       check_windows_say_what_a_query_sees,
-                      check_classifiers_on_every_layout, check_several_tasks_on_every_layout, check_predictions, check_small_tasks,
+                      check_classifiers_on_every_layout, check_several_tasks_on_every_layout, check_embeddings_on_every_layout, check_vectors,
+                      check_predictions, check_small_tasks,
                       check_a_classifier_learns, check_a_downloaded_encoder_gets_a_classifier):
             check(root)
             print(f"{check.__name__}: ok", flush=True)

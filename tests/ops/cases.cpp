@@ -140,6 +140,16 @@ OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, 
           }};
 }
 
+OpCase contrastive_case(const std::string& name, std::int64_t rows, const std::string& labels,
+                        const ops::ContrastiveOptions& options) {
+  return {"contrastive",
+          name,
+          {{rows, 5}},
+          [=](graph::Recorder& r, const std::vector<graph::Value>& in) {
+            return ops::contrastive(r, in[0], r.input(labels, {rows}, DType::i32), options);
+          }};
+}
+
 OpCase pool_case(const std::string& name, kernels::Pool kind, const Rows& rows,
                  const std::string& mask) {
   return {"pool", name, {{8, 5}}, [=](graph::Recorder& r, const std::vector<graph::Value>& in) {
@@ -606,6 +616,19 @@ const std::vector<OpCase>& op_cases() {
       cross_entropy_case("few_labels_in_one_chunk", false, 0, 0, "few"),
       cross_entropy_case("few_labels_in_chunks", true, 0.1, 2, "few"),
       cross_entropy_case("class_weights", true, 0.1, 3, "few", 0, true),
+      contrastive_case("pairs", 8, "documents", {.texts = 2, .scale = 0.7}),
+      contrastive_case("groups", 8, "next_of_pairs", {.texts = 2, .group = 2}),
+      contrastive_case("triples", 6, "of_triples", {.texts = 3, .scale = 1.5}),
+      contrastive_case("both_at_once", 7, "ids", {.texts = 1, .scale = 0.5}),
+      {"contrastive",
+       "of_another_rank",
+       {{8, 5}, {8, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         const graph::Value labels = r.input("documents", {8}, DType::i32);
+         ops::contrastive(r, in[0], labels, {.texts = 2, .makes_gradient = false});
+         return ops::contrastive(r, in[1], labels, {.texts = 2});
+       },
+       2},
       {"squared_error",
        "of_some",
        {{8, 1}},

@@ -34,6 +34,9 @@ inline const std::map<std::string, std::vector<std::int32_t>> kIntegers{
     {"numbers",
      {number_element(0.5f), kNoNumber, number_element(-1.25f), number_element(2), kNoNumber,
       number_element(-3), number_element(0), number_element(0.1f)}},
+    {"documents", {1, -1, 0, -1, -1, -1, 2, -1}},
+    {"next_of_pairs", {0, -1, 1, -1, 0, -1, 1, -1}},
+    {"of_triples", {2, -1, -1, 0, -1, -1}},
     {"padding", {-1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, 0, -1}},
     {"segments", {1, 1, 3, 1, -1, 3, 7, 3, 1, 7, 7, 1, 1, -1, 7, 1}},
 };
