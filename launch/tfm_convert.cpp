@@ -131,7 +131,7 @@ int import(const std::string& from, const std::string& to, bool force) {
     throw Error(ExitCode::usage,
                 to + ": is the model directory; choose another one for the checkpoint");
   config::Config config = inference::huggingface_run(from);
-  config.train.global_batch_size = config.train.micro_batch_size = 1;
+  config.train.global_batch_size = config.train.micro_batch_size = config.sequences_together();
   config::resolve_for_ranks(config, 1);
   const inference::LoadedModel model = inference::load_model(
       from, config, comm::rank_context(device::Device::cpu(1), comm::single_mesh()));
@@ -185,7 +185,7 @@ int export_to(const std::string& from, const std::string& to, bool force) {
   if (!force) expect_no_model(to);
   const std::string path = inference::verified_path(from, comm::single_mesh().world());
   config::Config config = inference::checkpoint_config(path, {});
-  config.train.global_batch_size = config.train.micro_batch_size = 1;
+  config.train.global_batch_size = config.train.micro_batch_size = config.sequences_together();
   config::resolve_for_ranks(config, 1);
   const inference::LoadedModel model = inference::load_model(
       path, config, comm::rank_context(device::Device::cpu(1), comm::single_mesh()));

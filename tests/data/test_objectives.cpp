@@ -780,13 +780,13 @@ TEST(SpanCorruption, SourceAndTargetTogetherAreTheText) {
                          r[Field::source_ids].begin() + 3 * 40));
 }
 
-std::unique_ptr<tokenizer::Tokenizer> fixture(const std::string& name) {
+std::unique_ptr<tokenizer::Tokenizer> tokenizer_of(const std::string& name) {
   return tokenizer::load_tokenizer(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/" +
                                    name);
 }
 
 // The tokens of a text, with | before each that begins a word, or a sentence.
-std::string cut(const tokenizer::Tokenizer& t, const std::string& text, bool sentences = false) {
+std::string parted(const tokenizer::Tokenizer& t, const std::string& text, bool sentences = false) {
   const data::Words words(t);
   const Ids ids = t.encode(text);
   std::string out;
@@ -800,18 +800,22 @@ std::string cut(const tokenizer::Tokenizer& t, const std::string& text, bool sen
 
 TEST(Words, BeginAsTheTokenizerSays) {
   const std::string text = "Antidisestablishment, said no one.\nYet";
-  EXPECT_EQ(cut(*kBytes, text), "Antidisestablishment,| said| no| one.|\n|Yet");
-  EXPECT_EQ(cut(*fixture("gpt2.json"), text), "Antidisestablishment,| said| no| one.|\n|Yet");
-  EXPECT_EQ(cut(*fixture("bert.json"), text), " antidisestablishment| ,| said| no| one| .| yet");
-  EXPECT_EQ(cut(*fixture("t5.json"), "Antidisestablishment, said no one."),
+  EXPECT_EQ(parted(*kBytes, text), "Antidisestablishment,| said| no| one.|\n|Yet");
+  EXPECT_EQ(parted(*tokenizer_of("gpt2.json"), text),
+            "Antidisestablishment,| said| no| one.|\n|Yet");
+  EXPECT_EQ(parted(*tokenizer_of("bert.json"), text),
+            " antidisestablishment| ,| said| no| one| .| yet");
+  EXPECT_EQ(parted(*tokenizer_of("t5.json"), "Antidisestablishment, said no one."),
             " Antidisestablishment,| said| no| one.");
-  EXPECT_EQ(cut(*fixture("gpt2.json"), "one<|endoftext|>two"), "one|<|endoftext|>|two");
+  EXPECT_EQ(parted(*tokenizer_of("gpt2.json"), "one<|endoftext|>two"), "one|<|endoftext|>|two");
 }
 
 TEST(Words, SentencesEndWithAFullStopBeforeASpace) {
-  EXPECT_EQ(cut(*kBytes, "It cost 3.50. He left! Why", true), "It cost 3.50.| He left!| Why");
-  EXPECT_EQ(cut(*fixture("gpt2.json"), "It cost 3.50. He left!", true), "It cost 3.50.| He left!");
-  EXPECT_EQ(cut(*fixture("gpt2.json"), "one<|endoftext|>two", true), "one<|endoftext|>|two");
+  EXPECT_EQ(parted(*kBytes, "It cost 3.50. He left! Why", true), "It cost 3.50.| He left!| Why");
+  EXPECT_EQ(parted(*tokenizer_of("gpt2.json"), "It cost 3.50. He left!", true),
+            "It cost 3.50.| He left!");
+  EXPECT_EQ(parted(*tokenizer_of("gpt2.json"), "one<|endoftext|>two", true),
+            "one<|endoftext|>|two");
   const TemporaryFolder folder;
   put(folder / "tokenizer.json", R"({"model": {"type": "BPE", "merges": [], "vocab":
       {"?\"": 0, "\u0120He": 1, "a": 2}}, "decoder": {"type": "ByteLevel"},
@@ -988,7 +992,7 @@ TEST(Denoise, WholeWordsAreHiddenTogether) {
 
 TEST(Denoise, RefusesATokenizerWithoutAMask) {
   expect_error(ExitCode::usage, {"no mask token", "<mask> or [MASK]"},
-               [&] { data::Denoise::check_tokenizer(*fixture("t5.json"), 40'000, -1); });
+               [&] { data::Denoise::check_tokenizer(*tokenizer_of("t5.json"), 40'000, -1); });
   expect_error(ExitCode::usage, {"vocab_size 259", "mask token"},
                [] { data::Denoise::check_tokenizer(*kBytes, 259, -1); });
 }

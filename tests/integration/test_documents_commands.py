@@ -132,8 +132,8 @@ metrics: {listen: none}
 """
 
 EMBEDDING_SMALL = """
-model: {family: encoder, vocab_size: 260, d_model: 32, n_layers: 1, n_heads: 4, type_vocab_size: 2, norm_position: post, embedding_norm: true,
-        activation: gelu, heads: [{type: embed, pool: mean}]}
+model: {family: encoder, vocab_size: 260, d_model: 32, n_layers: 1, n_heads: 4, type_vocab_size: 2, norm_position: post,
+        embedding_norm: true, activation: gelu, heads: [{type: embed, pool: mean}]}
 train: {steps: 2, global_batch_size: 4, seq_len: 16}
 data: {train: {type: labelled, path: pairs.tsv, text: query, text_pair: answer}, tokenizer: bytes}
 checkpoint: {dir: runs/embedding/checkpoints}

@@ -321,8 +321,7 @@ def check_missing_tensors():
     refused("gpt2_1", lambda content: {f"module.{k}": v for k, v in content.items()}, "begin with 'module.'", "DistributedDataParallel")
     refused("bert_1", lambda content: {**content, "embeddings.position_embeddings.weight": content["bert.embeddings.position_embeddings.weight"]},
             "is stored twice, also as '")
-    for name, base, named, ours in (("bert_3", "bert.", "BertForPreTraining", "BertForMaskedLM"),
-                                    ("roberta_0", "roberta.", "RobertaForTokenClassification", "RobertaForMaskedLM"),
+    for name, base, named, ours in (("roberta_0", "roberta.", "RobertaForTokenClassification", "RobertaForMaskedLM"),
                                     ("llama_2", "model.", "LlamaModel", "LlamaForCausalLM")):
         refused(name, lambda content: encoder_alone(content, base), "is missing; expected shape (", "the model's head.",
                 f"'{named}', which config.json names, is not supported: tfm reads the directory as {ours}", f"{ours}.from_pretrained",
@@ -486,6 +485,14 @@ def check_round_trip():
         before, after = (json.loads((f / "config.json").read_text()) for f in (folder, pathlib.Path("exported")))
         assert all(after[k] == v for k, v in before.items() if v is not None and k not in ("pad_token_id", "tie_word_embeddings", "quantization_config")), (before, after)
         assert "quantization_config" not in after, folder.name
+        if (folder / "modules.json").exists():
+            modules = [[m["type"].rsplit(".", 1)[1] for m in json.loads((f / "modules.json").read_text())]
+                       for f in (folder, pathlib.Path("exported"))]
+            pools = json.loads(pathlib.Path("exported/1_Pooling/config.json").read_text())
+            length = pathlib.Path("exported/sentence_bert_config.json").read_text()
+            first = folder.name in ("sentence_roberta", "sentence_modernbert")
+            assert modules[0] == modules[1] and pools["pooling_mode_cls_token"] == first, pools
+            assert length == (folder / "sentence_bert_config.json").read_text() and after["architectures"][0].endswith("Model"), after
         shutil.rmtree("imported"), shutil.rmtree("exported")
         if folder not in FIXTURES:  # onto itself
             content = tensors(folder / "model.safetensors")

