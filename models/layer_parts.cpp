@@ -45,12 +45,23 @@ nn::AttentionOptions attention_options(const nn::Context& c, const config::Layer
           .output_std = output_std(c, l, stack)};
 }
 
-// The keys that a query of self-attention sees.
-Visibility visible_keys(const config::LayerConfig& l, const StackInfo& stack) {
+// The keys that a query of self-attention sees; `name` is that of the layer's attention.
+Visibility visible_keys(const config::LayerConfig& l, const StackInfo& stack,
+                        const std::string& name) {
   const std::int64_t window = l.attention.window;
   Visibility v = stack.causal ? Visibility::causal() : Visibility{};
   if (window > 0) v.left = std::min(stack.causal ? window - 1 : window / 2, v.left);
   if (window > 0 && !stack.causal) v.right = v.left;
+  const config::BlocksConfig& blocks = l.attention.blocks;
+  if (blocks.size > 0) v.left = 1, v.right = stack.causal ? 0 : 1;
+  if (blocks.size > 0 || window > 0)  // else all see all
+    v.beyond = {.causal = stack.causal,
+                .first = std::max(l.attention.global_tokens, blocks.size),
+                .block = blocks.size,
+                .random = blocks.random,
+                .repeats = blocks.others == config::OtherBlocks::first,
+                .key = {static_cast<std::uint64_t>(blocks.seed), Purpose::init,
+                        stream_of(name + ".blocks")}};
   return v;
 }
 
@@ -58,10 +69,11 @@ std::unique_ptr<nn::Mixer> make_attention(nn::Context& c, const std::string& nam
                                           const config::LayerConfig& l, const StackInfo& stack) {
   return std::make_unique<nn::SelfAttention>(
       c, name,
-      nn::SelfAttention::Options{
-          attention_options(c, l, stack), visible_keys(l, stack),
-          rotary_of(l, stack.longrope, l.d_head), l.position == config::Position::alibi,
-          l.position == config::Position::relative, l.attention.output_gate});
+      nn::SelfAttention::Options{attention_options(c, l, stack), visible_keys(l, stack, name),
+                                 rotary_of(l, stack.longrope, l.d_head),
+                                 l.position == config::Position::alibi,
+                                 l.position == config::Position::relative, l.attention.output_gate,
+                                 l.attention.global_projections ? l.attention.global_tokens : 0});
 }
 
 std::unique_ptr<nn::Mixer> make_latent(nn::Context& c, const std::string& name,
@@ -71,7 +83,7 @@ std::unique_ptr<nn::Mixer> make_latent(nn::Context& c, const std::string& name,
   options.scale *= latent_score_factor(l.rope);
   return std::make_unique<nn::LatentAttention>(
       c, name,
-      nn::LatentAttention::Options{options, visible_keys(l, stack), a.q_rank, a.kv_rank,
+      nn::LatentAttention::Options{options, visible_keys(l, stack, name), a.q_rank, a.kv_rank,
                                    a.rope_size, a.value_size,
                                    rotary_of(l, stack.longrope, a.rope_size)});
 }

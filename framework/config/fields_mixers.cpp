@@ -44,6 +44,21 @@ void describe(RopeScaling& k, FieldVisitor& s) {
           k.mscale_all_dim);
 }
 
+void describe(BlocksConfig& b, FieldVisitor& s) {
+  s.value(number("size", 0,
+                 "positions of a block, which sees those beside it and is seen by them; the first "
+                 "and, unless causal, the last block see all and are seen by all; 0: no blocks"),
+          b.size);
+  s.value(number("random", 0, "further blocks that each block sees", 1024), b.random);
+  s.value(number("seed", 0, "of the further blocks, which differ between layers"), b.seed);
+  s.value(
+      option("others",
+             "drawn: further blocks are drawn; first, in encoders: each is the first block, "
+             "which counts so often, and sequences of at most 5 + 2 `random` blocks see all, as "
+             "transformers evaluates BigBird"),
+      b.others);
+}
+
 }  // namespace
 
 void describe(RopeConfig& r, FieldVisitor& v) {
@@ -77,6 +92,16 @@ void describe(AttentionConfig& c, FieldVisitor& v) {
                  "self-attention, causal: number of keys that a query sees, itself included; else "
                  "half of it on each side; 0: all"),
           c.window);
+  v.value(number("global_tokens", 0,
+                 "so many first positions see all, and are seen by all, beyond the window (Beltagy "
+                 "et al. 2020)"),
+          c.global_tokens);
+  v.value(flag("global_projections",
+               "encoders: global tokens look at all with queries, keys and values of their own "
+               "projections, as Longformer"),
+          c.global_projections);
+  v.section(section("blocks", "positions in blocks, in place of a window (Zaheer et al. 2020)"),
+            [&c](FieldVisitor& s) { describe(c.blocks, s); });
   v.value(real("softcap", 0,
                "c: a score x becomes c tanh(x / c), before biases and masks, as Gemma 2; 0: none"),
           c.softcap);

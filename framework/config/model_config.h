@@ -17,11 +17,22 @@ struct DropoutConfig {
   double embedding = 0, attention = 0, residual = 0, ffn = 0, output = 0;
   bool operator==(const DropoutConfig&) const = default;
 };
+// Blocks of positions that see those beside them, the first and the last one, and `random` others
+// (Zaheer et al. 2020).
+struct BlocksConfig {
+  std::int64_t size = 0, random = 0, seed = 0;  // size 0: no blocks
+  OtherBlocks others = OtherBlocks::drawn;
+  bool operator==(const BlocksConfig&) const = default;
+};
 struct AttentionConfig {
   std::string type = "softmax";  // of mixer_types()
   // Causal: number of keys that a query sees, itself included; else half of it on each side; 0:
   // all.
   std::int64_t window = 0;
+  std::int64_t global_tokens = 0;   // the first positions, which see all and are seen by all
+  bool global_projections = false;  // their queries, and keys and values for them, are projected
+                                    // by matrices of their own
+  BlocksConfig blocks;
   double softcap = 0;             // of scores, before a bias; 0: none
   bool sinks = false;             // each head has one more score, of a key whose value is zero
   bool output_gate = false;       // outputs are multiplied by sigmoids of the layer's input

@@ -44,6 +44,8 @@ enum class Pool : std::uint8_t { automatic, first, mean, last };
 enum class Pooler : std::uint8_t { automatic, none, tanh, relu, transform };
 // How scores of experts become probabilities: over all experts, or each on its own.
 enum class Router : std::uint8_t { softmax, sigmoid };
+// What the random blocks of a block of queries are: drawn, or the first block, counted so often.
+enum class OtherBlocks : std::uint8_t { drawn, first };
 // What keeps the load of experts even.
 enum class Balance : std::uint8_t { loss, bias, both, none };
 // Over what a balance is a mean.
@@ -78,6 +80,7 @@ constexpr Words<2> words(Norm) { return {"layernorm", "rmsnorm"}; }
 constexpr Words<4> words(Pool) { return {"auto", "first", "mean", "last"}; }
 constexpr Words<5> words(Pooler) { return {"auto", "none", "tanh", "relu", "transform"}; }
 constexpr Words<2> words(Router) { return {"softmax", "sigmoid"}; }
+constexpr Words<2> words(OtherBlocks) { return {"drawn", "first"}; }
 constexpr Words<4> words(Balance) { return {"loss", "bias", "both", "none"}; }
 constexpr Words<2> words(BalanceOver) { return {"sequence", "batch"}; }
 constexpr Words<4> words(NormPosition) { return {"pre", "post", "inner", "both"}; }

@@ -122,6 +122,34 @@ void check_attention(const LayerConfig& l, const std::string& path, const Report
                     "scale_attention true", "auto");
 }
 
+// Rules of what is seen beyond a window.
+void check_landmarks(const LayerConfig& l, const std::string& path, const ModelConfig& m,
+                     const Report& report) {
+  const AttentionConfig& a = l.attention;
+  const std::string key = path + "attention.", blocks = key + "blocks.";
+  const bool scores = a.type == "softmax" || a.type == "latent",
+             encoder = m.family == Family::encoder;
+  const auto only = only_with(report);
+  only(a.global_tokens > 0, scores, key + "global_tokens", "attention.type softmax or latent", "0");
+  only(a.blocks.size > 0, scores, blocks + "size", "attention.type softmax or latent", "0");
+  only(a.blocks.random > 0, a.blocks.size > 0, blocks + "random", "attention.blocks.size above 0",
+       "0");
+  const bool first = a.blocks.others == OtherBlocks::first;
+  only(first, a.blocks.size > 0, blocks + "others", "attention.blocks.size above 0", "drawn");
+  only(first, encoder, blocks + "others", "family encoder", "drawn");
+  if (a.blocks.size > 0 && a.window > 0)
+    report({blocks + "size", key + "window"},
+           "blocks of " + std::to_string(a.blocks.size) +
+               " positions take the place of a window, but window is " + std::to_string(a.window) +
+               "; expected one of them to be 0",
+           "");
+  if (!a.global_projections) return;
+  const std::string name = key + "global_projections";
+  only(true, a.type == "softmax", name, "attention.type softmax", "false");
+  only(true, a.global_tokens > 0, name, "attention.global_tokens above 0", "false");
+  only(true, encoder, name, "family encoder", "false");
+}
+
 void check_latent(const LayerConfig& l, const std::string& path, const Report& report) {
   const AttentionConfig& a = l.attention;
   const std::string key = path + "attention.";
@@ -283,6 +311,7 @@ void check_layer(const LayerConfig& l, const std::string& path, const ModelConfi
   check_heads(l, path, m, report);
   check_rope(l, path, m, report);
   check_attention(l, path, report);
+  check_landmarks(l, path, m, report);
   check_latent(l, path, report);
   check_states(l, path, report);
   check_gated_delta(l, path, m, report);

@@ -81,7 +81,8 @@ struct AttentionExtents {
   bool masked() const { return visible.seen({0, queries}, {0, keys}) != Seen::whole; }
   // Whether the last query sees every key, each before it one key less, and all of them some.
   bool causal() const {
-    return queries <= keys && visible.right == keys - queries && visible.left >= queries - 1;
+    return queries <= keys && visible.right == keys - queries && visible.left >= queries - 1 &&
+           !visible.beyond.any();
   }
   // Whether cuDNN may be used, on a GPU for which it is available; see
   // kernels/cuda/attention_cudnn.h.

@@ -43,6 +43,14 @@ int add_sinks(Context& c, const std::string& name, const AttentionOptions& o) {
                            .placement = placed(Placement::shard_rows, kModelAxes),
                            .init = {Init::Kind::normal, c.init_std}});
 }
+Linear make_projections(Context& c, const std::string& name, const AttentionOptions& o,
+                        const std::string& of = "") {
+  return Linear(c,
+                {{name + "." + of + "query", o.heads * o.head_size},
+                 {name + "." + of + "key", o.kv_heads * o.head_size},
+                 {name + "." + of + "value", o.kv_heads * o.head_size}},
+                o.width, {Placement::shard_rows, o.qkv_bias, c.init_std});
+}
 graph::Value record_sinks(const Context& c, graph::Recorder& r, int sinks) {
   return sinks < 0 ? graph::Value{} : c.parameters.record(r, sinks);
 }
@@ -65,11 +73,10 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
     : context_(c),
       name_(last_component(name)),
       options_(std::move(options)),
-      qkv_(c,
-           {{name + ".query", options_.heads * options_.head_size},
-            {name + ".key", options_.kv_heads * options_.head_size},
-            {name + ".value", options_.kv_heads * options_.head_size}},
-           options_.width, {Placement::shard_rows, options_.qkv_bias, c.init_std}),
+      qkv_(make_projections(c, name, options_)),
+      global_(options_.own_projections > 0
+                  ? std::optional<Linear>(make_projections(c, name, options_, "global_"))
+                  : std::nullopt),
       norm_(head_norm(
           c, {{name + ".query_norm", options_.heads}, {name + ".key_norm", options_.kv_heads}},
           options_)),
@@ -97,19 +104,22 @@ ops::AttentionOptions SelfAttention::op_options(const LayerContext& c) const {
   return a;
 }
 
-graph::Value SelfAttention::queries_keys_values(graph::Recorder& r, graph::Value x,
-                                                const Rows& rows, std::int64_t length) const {
+graph::Value SelfAttention::queries_keys_values(graph::Recorder& r, const Linear& projections,
+                                                graph::Value x, const Rows& rows,
+                                                std::int64_t length) const {
   const std::int64_t heads = div_exact(options_.heads, context_.shards),
                      kv_heads = div_exact(options_.kv_heads, context_.shards);
-  graph::Value qkv = qkv_(r, x);
+  graph::Value qkv = projections(r, x);
   if (norm_) qkv = (*norm_)(r, qkv);
   const Rotary& rotary = options_.rotary;
   if (!rotary.frequency.empty())
     qkv = ops::rotary(
         r, qkv,
         {heads + kv_heads, options_.head_size, rotary.frequencies(length), rotary.factor, rows});
-  name_queries(r, context_, options_, qkv, rows);
-  name_keys_values(r, context_, options_, qkv, rows, heads * options_.head_size);
+  if (&projections == &qkv_) {  // those for global positions have no names
+    name_queries(r, context_, options_, qkv, rows);
+    name_keys_values(r, context_, options_, qkv, rows, heads * options_.head_size);
+  }
   return qkv;
 }
 
@@ -124,15 +134,28 @@ graph::Value SelfAttention::record(graph::Recorder& r, graph::Value x,
                                    const LayerContext& c) const {
   const graph::Recorder::Named scope(r, name_);
   x = enter_tp_region(r, context_, x);
-  const graph::Value y =
-      ops::attention(r,
-                     {.q = queries_keys_values(r, x, c.rows, c.rows.sequence_length),
-                      .q_segments = c.q_segments,
-                      .k_segments = c.k_segments,
-                      .relative_bias = options_.relative ? c.relative_bias : graph::Value{},
-                      .sinks = record_sinks(context_, r, sinks_)},
-                     op_options(c));
+  Visibility own = options_.visible, first{};
+  if (global_) own.beyond.from = first.beyond.to = options_.own_projections;
+  graph::Value y = attend(r, qkv_, own, x, c);
+  if (global_)
+    y = ops::dropout_add(r, attend(r, *global_, first, x, c), y, 0,
+                         inside_tp_region(context_, c.rows, options_.heads * options_.head_size));
   return gated_output(r, x, y, c.rows);
+}
+
+graph::Value SelfAttention::attend(graph::Recorder& r, const Linear& projections,
+                                   const Visibility& visible, graph::Value x,
+                                   const LayerContext& c) const {
+  ops::AttentionOptions a = op_options(c);
+  a.visible = visible;
+  return ops::attention(
+      r,
+      {.q = queries_keys_values(r, projections, x, c.rows, c.rows.sequence_length),
+       .q_segments = c.q_segments,
+       .k_segments = c.k_segments,
+       .relative_bias = options_.relative ? c.relative_bias : graph::Value{},
+       .sinks = record_sinks(context_, r, sinks_)},
+      std::move(a));
 }
 
 std::vector<StateSpec> SelfAttention::states() const {
@@ -146,9 +169,10 @@ graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, co
   const graph::Value cache = states.front();
   ops::AttentionOptions a = op_options(c);
   a.keys = div_exact(r.info(cache).shape[0], c.rows.sequences);
-  const graph::Value y = ops::cached_attention(r, queries_keys_values(r, x, c.rows, a.keys), cache,
-                                               options_.relative ? c.relative_bias : graph::Value{},
-                                               record_sinks(context_, r, sinks_), std::move(a));
+  const graph::Value y =
+      ops::cached_attention(r, queries_keys_values(r, qkv_, x, c.rows, a.keys), cache,
+                            options_.relative ? c.relative_bias : graph::Value{},
+                            record_sinks(context_, r, sinks_), std::move(a));
   return gated_output(r, x, y, c.rows);
 }
 

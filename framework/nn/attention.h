@@ -26,6 +26,8 @@ class SelfAttention final : public Mixer {
     Rotary rotary;
     bool alibi = false, relative = false;  // relative: adds LayerContext::relative_bias
     bool output_gate = false;  // sigmoids of a projection of x multiply the outputs of heads
+    // So many first positions see all by projections of their own (Beltagy et al. 2020, 3.2).
+    std::int64_t own_projections = 0;
   };
   SelfAttention(Context& c, const std::string& name, Options options);
   graph::Value record(graph::Recorder& r, graph::Value x, const LayerContext& c) const override;
@@ -38,8 +40,11 @@ class SelfAttention final : public Mixer {
   ops::AttentionOptions op_options(const LayerContext& c) const;
   // (tokens, (H + 2 KV) D) with norms and rotary positions, of sequences of at most `length`; x is
   // inside the tensor-parallel region.
-  graph::Value queries_keys_values(graph::Recorder& r, graph::Value x, const Rows& rows,
-                                   std::int64_t length) const;
+  graph::Value queries_keys_values(graph::Recorder& r, const Linear& projections, graph::Value x,
+                                   const Rows& rows, std::int64_t length) const;
+  // What the queries of some positions look at, zeros elsewhere.
+  graph::Value attend(graph::Recorder& r, const Linear& projections, const Visibility& visible,
+                      graph::Value x, const LayerContext& c) const;
   // What leaves the layer: of x inside the region, and y of the heads.
   graph::Value gated_output(graph::Recorder& r, graph::Value x, graph::Value y,
                             const Rows& rows) const;
@@ -48,6 +53,7 @@ class SelfAttention final : public Mixer {
   std::string name_;
   Options options_;
   Linear qkv_;
+  std::optional<Linear> global_;
   std::optional<HeadNorm> norm_;
   int sinks_;
   std::optional<Linear> gate_;

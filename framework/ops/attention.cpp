@@ -55,6 +55,7 @@ graph::Work attention_work(const AttentionOptions& o, std::int64_t batch, int pr
 
 graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionOptions options) {
   check(r, in, options);
+  options.visible = options.visible.of_length(options.keys);
   const std::int64_t N = r.info(in.q).shape[0], H = options.heads, D = options.head_size;
   return with_float(r.dtype(), [&]<class T>() {
     auto op = options.share.ranks == 1 ? std::make_unique<Attention<T>>()

@@ -63,6 +63,9 @@ Contents::Contents(const config::Config& config, const nn::BatchShape& shape) {
   for (const graph::Node& node : rec.tape->nodes())
     if (const auto attention = ops::attention_node(node)) {
       const ops::AttentionOptions& o = *attention->options;
+      // One of two passes, or one that counts keys several times, has no weights of its own.
+      const auto& beyond = o.visible.beyond;
+      if (beyond.from > 0 || beyond.to < beyond.kNever || beyond.repeats) continue;
       AttentionMap& m = maps.emplace_back(map_name(node.name.substr(0, node.name.rfind('.'))),
                                           node.name, o.queries, o.keys);
       m.heads.resize(static_cast<std::size_t>(o.heads));
@@ -76,7 +79,9 @@ Contents::Contents(const config::Config& config, const nn::BatchShape& shape) {
                                                    : "decoder.",
                         name = std::string(kMaps) + stack + std::to_string(l);
       if (std::ranges::find(maps, name, &AttentionMap::name) == maps.end())
-        mixers[name] = stacks[s][l].attention.type;
+        mixers[name] = stacks[s][l].attention.type == "softmax"
+                           ? "with projections of global positions or repeated blocks"
+                           : "of type " + stacks[s][l].attention.type;
     }
 }
 
@@ -113,8 +118,7 @@ std::vector<AttentionMap> Contents::maps_of(const std::vector<std::string>& word
     const std::size_t colon = word.find(':');
     const std::string layer = word.substr(0, colon), name = std::string(kMaps) + layer;
     if (const auto none = mixers.find(name); none != mixers.end())
-      throw Error(ExitCode::usage, "--attention " + in_quotes(word) + ": attention of type " +
-                                       none->second + " has no weights of keys to show");
+      throw Error(ExitCode::usage, "--attention " + in_quotes(word) + ": attention " + none->second + " has no weights of keys to show");
     const auto found = std::ranges::find(maps, name, &AttentionMap::name);
     if (found == maps.end()) {
       std::vector<std::string_view> layers;

@@ -31,7 +31,7 @@ struct Asked {
 struct Contents {
   std::vector<Activation> activations;
   std::vector<AttentionMap> maps;
-  std::map<std::string, std::string> mixers;  // of the layers without a map, by its name
+  std::map<std::string, std::string> mixers;  // what layers without a map have, by its name
 
   // Of a forward pass over batches of this shape.
   Contents(const config::Config& config, const nn::BatchShape& shape);

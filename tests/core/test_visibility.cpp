@@ -1,6 +1,8 @@
 // Visibility's answers for ranges against every pair of a query and a key.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "core/visibility.h"
 
 namespace tfm::test {
@@ -14,6 +16,7 @@ std::vector<Visibility> visibilities() {
           {3, 3},  {kAll, -2},           {-1, 4}, {4, -1},   {kAll, 3}, {5, kAll},
           {12, 12}};
 }
+
 // Every range of positions from `first` on, empty ones too.
 std::vector<Range> ranges(std::int64_t first, std::int64_t last) {
   std::vector<Range> all;
@@ -22,27 +25,81 @@ std::vector<Range> ranges(std::int64_t first, std::int64_t last) {
   return all;
 }
 
+// What is seen beyond windows, in sequences of so many positions.
+constexpr std::int64_t kPositions = 23;
+std::vector<Visibility> with_landmarks() {
+  std::vector<Visibility> all;
+  for (const bool causal : {false, true})
+    for (const std::int64_t first : {0, 1, 9})
+      for (const std::int64_t random : {0, 1, 3}) {
+        const std::int64_t right = causal ? 0 : 1;
+        if (first > 0 && random == 0)
+          all.push_back({2, causal ? 0 : 3, {.causal = causal, .first = first}});
+        for (const std::int64_t block : {2, 5})
+          all.push_back({1,
+                         right,
+                         {.causal = causal,
+                          .first = std::max(block, first),
+                          .block = block,
+                          .random = random,
+                          .key = {7, Purpose::init, 3}}});
+      }
+  for (Visibility v : {Visibility{}, {1, 1, {.first = 3}}}) {
+    v.beyond.from = v.beyond.first, all.push_back(v);
+    v.beyond.from = 0, v.beyond.to = 5, all.push_back(v);
+  }
+  for (Visibility& v : all) v = v.of_length(kPositions);
+  return all;
+}
+
+// By the definitions of the papers, from the random blocks alone.
+bool by_definition(const Visibility& v, std::int64_t q, std::int64_t k) {
+  const BasicLandmarks<std::int64_t>& l = v.beyond;
+  if (l.any() && ((l.causal && k > q) || q < l.from || q >= l.to)) return false;
+  if ((v.left == kAll || k >= q - v.left) && (v.right == kAll || k <= q + v.right)) return true;
+  if (!l.any()) return false;
+  if (q < l.first || k < l.first) return true;
+  if (l.block == 0) return false;
+  const std::int64_t query = q / l.block, key = k / l.block,
+                     last = l.causal ? kAll : (kPositions - 1) / l.block;
+  if (query == last || key == last || std::abs(query - key) <= 1) return true;
+  for (std::int64_t i = 0; i < l.random; ++i)
+    if (l.drawn(query, i) == key) return true;
+  return false;
+}
+
 // What `v` says of the ranges, and what its pairs do.
 void expect_right(const Visibility& v, Range queries, Range keys) {
+  const bool landmarks = v.beyond.any();
   std::int64_t pairs = 0, first_key = keys.end, end_key = keys.begin, first_query = queries.end,
                end_query = queries.begin;
+  std::vector<bool> seen_keys(static_cast<std::size_t>(keys.size()));
   for (std::int64_t q = queries.begin; q < queries.end; ++q)
     for (std::int64_t k = keys.begin; k < keys.end; ++k) {
-      const bool sees =
-          (v.left == kAll || k >= q - v.left) && (v.right == kAll || k <= q + v.right);
+      const bool sees = by_definition(v, q, k);
       ASSERT_EQ(v.sees(q, k), sees);
       if (!sees) continue;
+      seen_keys[static_cast<std::size_t>(k - keys.begin)] = true;
       ++pairs;
       first_key = std::min(first_key, k), end_key = std::max(end_key, k + 1);
       first_query = std::min(first_query, q), end_query = std::max(end_query, q + 1);
     }
   const std::int64_t all = queries.size() * keys.size();
   ASSERT_EQ(v.pairs(queries, keys), pairs);
-  ASSERT_EQ(v.seen(queries, keys), pairs == 0     ? Seen::none
-                                   : pairs == all ? Seen::whole
-                                                  : Seen::part);
+  const Seen seen_pairs = pairs == 0 ? Seen::none : pairs == all ? Seen::whole : Seen::part;
+  if (const Seen said = v.seen(queries, keys); said != seen_pairs) {
+    ASSERT_TRUE(v.beyond.block > 0 && seen_pairs == Seen::whole && said == Seen::part);
+  }
   if (all == 0) return;
   const Range seen = v.keys_of(queries, keys), seeing = v.queries_of(keys, queries);
+  for (Range rest = keys; landmarks;) {
+    const Range run = v.first_keys(queries, rest);
+    for (std::int64_t k = rest.begin; k < run.end; ++k)
+      ASSERT_EQ(seen_keys[static_cast<std::size_t>(k - keys.begin)], k >= run.begin);
+    if (run.end == keys.end) break;
+    ASSERT_FALSE(seen_keys[static_cast<std::size_t>(run.end - keys.begin)]);
+    rest.begin = run.end;
+  }
   if (pairs == 0) {
     ASSERT_EQ(seen.size(), 0);
     ASSERT_EQ(seeing.size(), 0);
@@ -64,6 +121,57 @@ TEST(Visibility, RangesSayWhatTheirPairsDo) {
       }
 }
 
+TEST(Visibility, RangesSayWhatTheirPairsDoBeyondWindows) {
+  for (const Visibility& v : with_landmarks())
+    for (std::int64_t q = 0; q < kPositions; q += 3)
+      for (const std::int64_t queries : {1, 7})
+        for (const Range& keys : ranges(0, kPositions)) {
+          SCOPED_TRACE(testing::Message()
+                       << "first " << v.beyond.first << " block " << v.beyond.block << " random "
+                       << v.beyond.random << " causal " << v.beyond.causal << ": " << q << " and "
+                       << queries << ", " << keys.begin << "-" << keys.end);
+          expect_right(v, {q, std::min(kPositions, q + queries)}, keys);
+          if (HasFatalFailure()) return;
+        }
+}
+
+// The first of the queries from one on that see any of the keys, as GPUs ask for it.
+TEST(Visibility, TheNextQueryIsFound) {
+  for (const Visibility& v : with_landmarks())
+    for (const Range& keys : ranges(0, kPositions)) {
+      if (keys.size() == 0) continue;
+      for (std::int64_t q = 0; q < kPositions; ++q) {
+        const Range rest = v.queries_of(keys, {q, kPositions});
+        ASSERT_EQ(rest.size() > 0 && rest.begin == q, v.keys_of({q, q + 1}, keys).size() > 0);
+      }
+    }
+}
+
+// Each draws as many others as it may, alike on every rank and whatever follows if it is causal.
+TEST(Visibility, RandomBlocks) {
+  for (const bool causal : {false, true}) {
+    const Visibility v{
+        1, causal ? 0 : 1, {.causal = causal, .first = 4, .block = 4, .random = 3, .key = {5}}};
+    const auto l = v.of_length(80).beyond, longer = v.of_length(160).beyond;
+    std::set<std::int64_t> drawn;
+    for (std::int64_t q = 1; q < 19; ++q) {
+      std::set<std::int64_t> others;
+      for (std::int64_t i = 0; i < 3; ++i) {
+        const std::int64_t k = l.drawn(q, i);
+        if (causal) {
+          EXPECT_EQ(k, longer.drawn(q, i));
+        }
+        if (k < 0) continue;
+        EXPECT_TRUE(k > 0 && (k < q - 1 || (k > q + 1 && !causal && k < 19)));
+        others.insert(k);
+      }
+      EXPECT_EQ(std::ssize(others), causal ? std::clamp<std::int64_t>(q - 2, 0, 3) : 3);
+      drawn.merge(others);
+    }
+    EXPECT_GT(drawn.size(), 9U);
+  }
+}
+
 // By indices of ranges that begin anywhere, also in 32 bits.
 TEST(Visibility, ByIndexIsByPosition) {
   for (const Visibility& v : visibilities())
@@ -78,6 +186,20 @@ TEST(Visibility, ByIndexIsByPosition) {
                       v.sees(query + t, key + s));
           }
       }
+  for (const Visibility& v : with_landmarks()) {
+    const Visibility by_index = v.from(3, 6);
+    const auto narrow = by_index.as<int>();
+    for (const Range& queries : ranges(0, 9))
+      for (const Range& keys : ranges(0, 9)) {
+        const Range q{queries.begin + 3, queries.end + 3}, k{keys.begin + 6, keys.end + 6};
+        const auto cast = [](Range r) {
+          return Span<int>{static_cast<int>(r.begin), static_cast<int>(r.end)};
+        };
+        ASSERT_EQ(by_index.seen(queries, keys), v.seen(q, k));
+        ASSERT_EQ(narrow.seen(cast(queries), cast(keys)), v.seen(q, k));
+        ASSERT_EQ(by_index.pairs(queries, keys), v.pairs(q, k));
+      }
+  }
 }
 
 TEST(Visibility, LongSequences) {

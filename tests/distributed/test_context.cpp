@@ -17,7 +17,8 @@ const std::vector<test::ModelCase> kContexts{
      "type: tokens, documents: separate"},
     {"family: decoder, n_layers: 2, position: alibi, dropout: 0.1", "type: tokens"},
     {"family: encoder, n_layers: 2, norm_position: post, type_vocab_size: 2, head_transform: true, "
-     "head_bias: true, next_sentence: true, dropout: 0.1, attention: {window: 6}",
+     "head_bias: true, next_sentence: true, dropout: 0.1, attention: {window: 6, "
+     "global_tokens: 2}",
      "type: mlm, next_sentence: true"},
     {"family: encoder_decoder, n_layers: 2, tie_embeddings: all, dropout: 0.1", "type: pairs"},
     {"family: encoder_decoder, n_layers: 2, position: relative, norm: rmsnorm, bias: false, "
@@ -31,7 +32,7 @@ const std::vector<test::ModelCase> kContexts{
      "both, norm_plus_one: true, softcap: 0.5, attention: {softcap: 0.5, query_scalar: 3, sinks: "
      "true}, rope: {fraction: 0.5, scaling: {type: longrope, original_max_seq_len: 4}}, longrope: "
      "{short_factor: [1, 1], long_factor: [1, 2]}, layers: [a, b], layer_kinds: {a: {attention: "
-     "{window: 5}}, b: {}}, dropout: 0.1",
+     "{window: 5}}, b: {attention: {blocks: {size: 2, random: 1}}}}, dropout: 0.1",
      "type: tokens, documents: separate"},
     {"family: encoder_decoder, n_layers: 2, position: relative, softcap: 0.5, attention: {softcap: "
      "0.5, sinks: true}",

@@ -68,8 +68,10 @@ const std::vector<std::string> kModels{
     "64, activation: swiglu, rope: {theta: 100}}, c: {position: none, norm: rmsnorm, bias: false, "
     "attention: {window: 3}}}",
     "family: encoder, n_layers: 3, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, norm_position: "
-    "post, dropout: 0.1, layers: [a, b], layer_kinds: {a: {d_ff: 48, activation: relu}, b: "
-    "{position: rope, norm_position: pre, dropout: {ffn: 0}, attention: {window: 5}}}",
+    "post, dropout: 0.1, layers: [a, b], layer_kinds: {a: {d_ff: 48, activation: relu, attention: "
+    "{blocks: {size: 3, random: 1}}}, b: "
+    "{position: rope, norm_position: pre, dropout: {ffn: 0}, attention: {window: 5, global_tokens: "
+    "2, global_projections: true}}}",
     "family: encoder_decoder, n_layers: 2, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, "
     "position: relative, dropout: 0.1, encoder_layers: [a], decoder_layers: [a, b], layer_kinds: "
     "{a: {activation: relu, attention: {window: 4}}, b: {d_ff: 64, d_head: 4, norm: rmsnorm, "

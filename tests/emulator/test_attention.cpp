@@ -169,6 +169,28 @@ TYPED_TEST(TensorAttention, QueriesThatSeeAWindow) {
             with(reaching(r, left, right), added ? Mask::documents : Mask::none, added, added));
 }
 
+TYPED_TEST(TensorAttention, QueriesThatSeeBeyondAWindow) {
+  for (const Visibility& visible : landmarks(25))
+    for (bool added : {false, true})
+      for (const auto& r :
+           {shape(1, 2, 1, 270, 270, 64, false), shape(1, 2, 1, 60, 60, 64, false),
+            keys_of(part_of(shape(1, 2, 1, 80, 100, 32, false), 150, 320), 37, 320)})
+        expect_right<TypeParam>(
+            with(beyond_window(r, visible), added ? Mask::documents : Mask::none, added, added));
+}
+
+// Nor are those between the keys that are seen: 0, 1, and 226 to 329.
+TYPED_TEST(DeviceAttention, TilesBetweenKeysThatAreSeenAreNotRead) {
+  auto r = part_of(shape(1, 2, 1, 64, 512, 64, false), 256, 512);
+  r.by_position = {30, 10, {.first = 2}};
+  Data<TypeParam> d = rounded_data<TypeParam>(r, 8);
+  for (Values* rows : {&d.k, &d.v})
+    for (std::int64_t i = 0; i < std::ssize(*rows); ++i)
+      if (const std::int64_t s = i / d.kv_width(); (s >= 64 && s < 192) || s >= 384)
+        (*rows)[i] = NAN;
+  EXPECT_TRUE(run_attention(d).finite());
+}
+
 // Keys 226 to 329 are seen, and 192 to 383 their tiles.
 TYPED_TEST(DeviceAttention, TilesThatNothingIsSeenOfAreNotRead) {
   const auto r = reaching(part_of(shape(1, 2, 1, 64, 512, 64, false), 256, 512), 30, 10);
@@ -257,6 +279,17 @@ TEST(WideAttention, QueriesThatSeeAWindow) {
         const auto windowed =
             with(reaching(r, left, right), added ? Mask::documents : Mask::none, added, added);
         expect_exact<float>(windowed), expect_exact<double>(windowed);
+      }
+}
+TEST(WideAttention, QueriesThatSeeBeyondAWindow) {
+  for (const Visibility& visible : landmarks(10))
+    for (bool added : {false, true})
+      for (const auto& r :
+           {shape(1, 2, 1, 130, 130, 7, false),
+            keys_of(part_of(shape(1, 2, 1, 30, 70, 7, false), 150, 320), 77, 320)}) {
+        const auto more =
+            with(beyond_window(r, visible), added ? Mask::documents : Mask::none, added, added);
+        expect_exact<float>(more), expect_exact<double>(more);
       }
 }
 TEST(WideAttention, EveryHeadSize) {

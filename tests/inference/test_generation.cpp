@@ -177,10 +177,11 @@ INSTANTIATE_TEST_SUITE_P(
         "family: decoder, position: rope, norm: rmsnorm, activation: swiglu, n_kv_heads: 1",
         "family: decoder, position: alibi", "family: decoder, position: relative",
         "family: decoder, position: none",
-        "family: decoder, position: rope, n_kv_heads: 2, attention: {window: 5}",
+        "family: decoder, position: rope, n_kv_heads: 2, attention: {window: 5, global_tokens: 2}",
         "family: decoder, position: relative, layers: [a, b], layer_kinds: {a: {attention: "
-        "{window: 3}}, b: {attention: {window: 0}}}",
-        "family: encoder_decoder, position: alibi, attention: {window: 4}",
+        "{window: 3}}, b: {attention: {blocks: {size: 2, random: 1}}}}",
+        "family: encoder_decoder, position: alibi, attention: {window: 4, "
+        "global_tokens: 1}",
         "family: decoder, position: rope, attention: {type: latent, kv_rank: 12}",
         "family: decoder, position: rope, d_head: 12, attention: {type: latent, q_rank: 10, "
         "kv_rank: 7, rope_size: 6, value_size: 5, window: 4}, experts: {count: 6, top_k: 2, "

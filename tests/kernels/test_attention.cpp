@@ -99,9 +99,24 @@ std::vector<reference::Attention> windows() {
   return all;
 }
 
+std::vector<reference::Attention> beyond_windows() {
+  std::vector<reference::Attention> all;
+  for (const std::int64_t block : {3, 20})
+    for (const Visibility& visible : landmarks(block))
+      for (Mask mask : {Mask::none, Mask::right_padding, Mask::documents})
+        for (auto r : {shape(1, 4, 2, block == 3 ? 27 : 203, block == 3 ? 27 : 203, 6, false),
+                       keys_of(part_of(shape(1, 2, 1, 80, 100, 4, false), 150, 320), 37, 320)}) {
+          all.push_back(beyond_window(r, visible));
+          set_mask(all.back(), mask);
+          if (mask == Mask::none) continue;
+          set_bias(all.back()), set_dropout(all.back()), all.back() = capped(all.back());
+        }
+  return all;
+}
+
 std::vector<reference::Attention> cases() {
   auto all = small_cases();
-  for (const auto& more : {large_cases(), windows()})
+  for (const auto& more : {large_cases(), windows(), beyond_windows()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -111,6 +126,20 @@ TYPED_TEST(Attention, TilesThatNothingIsSeenOfAreNotRead) {
   const auto r = reaching(part_of(shape(1, 2, 1, 64, 512, 8, false), 256, 512), 30, 10);
   EXPECT_TRUE(run_attention(with_unreadable_keys<TypeParam>(r, 224, 330), 1).finite());
   EXPECT_FALSE(run_attention(with_unreadable_keys<TypeParam>(r, 227, 330), 1).finite());
+}
+
+// Nor are they between keys that are seen: the global ones and those of the window.
+TYPED_TEST(Attention, TilesBetweenKeysThatAreSeenAreNotRead) {
+  auto r = part_of(shape(1, 2, 1, 64, 512, 8, false), 256, 512);
+  r.by_position = {30, 10, {.first = 2}};
+  for (const bool seen : {false, true}) {
+    Data<TypeParam> d = rounded_data<TypeParam>(r, 8);
+    for (Values* rows : {&d.k, &d.v})
+      for (std::int64_t i = 0; i < std::ssize(*rows); ++i)
+        if (const std::int64_t s = i / d.kv_width(); s >= 16 && s < (seen ? 227 : 224))
+          (*rows)[i] = NAN;
+    EXPECT_NE(run_attention(d, 1).finite(), seen);
+  }
 }
 
 // Attention to each of three parts of the keys, joined, is that to all of them.
@@ -195,7 +224,8 @@ TEST(AttentionGradient, AgreesWithCentralDifferences) {
 
 TEST(AttentionGradient, AgreesWithDifferencesAlongRandomDirections) {
   auto all = large_cases();
-  for (auto& r : windows()) all.push_back(r);
+  for (const auto& more : {windows(), beyond_windows()})
+    all.insert(all.end(), more.begin(), more.end());
   for (const auto& r : all) {
     SCOPED_TRACE(describe(r));
     const Data<double> d(r);

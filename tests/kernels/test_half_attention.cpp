@@ -104,6 +104,18 @@ TYPED_TEST(HalfAttention, FewRowsAndFewKeys) {
   expect_right<TypeParam>(r);
 }
 
+TYPED_TEST(HalfAttention, QueriesThatSeeBeyondAWindow) {
+  for (const Visibility& visible : landmarks(20))
+    for (Mask mask : {Mask::none, Mask::right_padding, Mask::documents})
+      for (auto r : {shape(1, 4, 2, 203, 203, 32, false),
+                     keys_of(part_of(shape(1, 2, 1, 80, 100, 32, false), 150, 320), 37, 320)}) {
+        r = beyond_window(r, visible);
+        set_mask(r, mask);
+        if (mask == Mask::documents) set_bias(r), set_dropout(r);
+        expect_right<TypeParam>(r);
+      }
+}
+
 TYPED_TEST(HalfAttention, NothingVisibleGivesZerosEverywhere) {
   auto r = shape(2, 2, 1, 70, 70, 32, true);
   set_bias(r);

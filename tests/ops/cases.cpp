@@ -62,8 +62,35 @@ OpCase attention_case(const std::string& name, const AttentionCase& c) {
           c.keys ? 2u : 1u};
 }
 
+// What queries see beyond a window, with all that may be added to scores.
+std::vector<std::pair<std::string, AttentionCase>> beyond_windows() {
+  const RandomKey key{3, Purpose::init, 1};
+  return {{"global", {.visible = {1, 1, {.first = 1}}}},
+          {"global_without_first_queries", {.visible = {1, 1, {.from = 1, .first = 1}}}},
+          {"first_queries_padding",
+           {.visible = {.beyond = {.to = 1}}, .dropout = 0.3, .padding = true, .sinks = true}},
+          {"global_causal_documents",
+           {.heads = 4,
+            .visible = {1, 0, {.causal = true, .first = 2}},
+            .dropout = 0.3,
+            .position = Position::relative,
+            .documents = true}},
+          {"blocks_alibi_padding",
+           {.visible = {1, 1, {.first = 1, .block = 1, .random = 1, .key = key}},
+            .position = Position::alibi,
+            .padding = true,
+            .sinks = true}},
+          {"blocks_causal_capped",
+           {.visible = {1, 0, {.causal = true, .first = 1, .block = 1, .random = 1, .key = key}},
+            .softcap = 0.7}},
+          {"blocks_of_repeats_dropout",
+           {.visible = {1, 1, {.first = 1, .block = 1, .random = 1, .repeats = true}},
+            .dropout = 0.3}}};
+}
+
 // Also attention of ranks that share out sequences, and gather keys and values or pass them round.
 std::vector<OpCase> with_shared_attention(std::vector<OpCase> all) {
+  for (const auto& [name, c] : beyond_windows()) all.push_back(attention_case(name, c));
   const auto add = [&](const std::string& name, AttentionCase c) {
     for (const bool ring : {false, true}) {
       c.ring = ring;
@@ -103,6 +130,12 @@ std::vector<OpCase> with_shared_attention(std::vector<OpCase> all) {
                                           .documents = true,
                                           .share = {4, 1},
                                           .sinks = true});
+  for (const auto& [name, c] : beyond_windows())
+    for (const int ranks : {2, 4}) {
+      AttentionCase of = c;
+      of.share = {ranks, ranks / 2};
+      add(name + (ranks == 4 ? "_of_four" : ""), of);
+    }
   add("cross_window", {.visible = {1, 1}, .keys = 4, .share = {2, 1}});
   return all;
 }

@@ -34,6 +34,25 @@ inline reference::Attention reaching(reference::Attention r, std::int64_t left,
   return r;
 }
 
+// Landmarks of all kinds, with windows or blocks, both ways and causal.
+inline std::vector<Visibility> landmarks(std::int64_t block) {
+  using Landmarks = BasicLandmarks<std::int64_t>;
+  std::vector<Visibility> all{
+      {2, 3, {.first = 1}}, {5, 0, {.causal = true, .first = 3}}, {2, 3, {.from = 2, .first = 2}}};
+  all.emplace_back().beyond.to = 201;
+  for (const Landmarks& l : {Landmarks{.random = 2}, Landmarks{.causal = true, .random = 1},
+                             Landmarks{.random = 2, .repeats = true}}) {
+    all.push_back({1, l.causal ? 0 : 1, l});
+    all.back().beyond.first = all.back().beyond.block = block;
+    all.back().beyond.key = {17, Purpose::init, 4};
+  }
+  return all;
+}
+inline reference::Attention beyond_window(reference::Attention r, const Visibility& visible) {
+  r.by_position = visible.of_length(r.all_keys());
+  return r;
+}
+
 // The same number of queries, as a part of more.
 inline reference::Attention part_of(reference::Attention r, std::int64_t first,
                                     std::int64_t total) {
@@ -88,14 +107,14 @@ inline reference::Attention capped(reference::Attention r) {
 }
 
 inline std::string describe(const reference::Attention& r) {
-  return (testing::Message() << "B " << r.batch << " H " << r.heads << "/" << r.kv_heads << " T "
-                             << r.queries << " from " << r.query_offset << " S " << r.keys
-                             << " from " << r.key_offset << " D " << r.size << " sees "
-                             << r.by_position.left << " to " << r.by_position.right
-                             << (r.k_segments.empty() ? "" : " keys' segments")
-                             << (r.q_segments.empty() ? "" : " queries' segments")
-                             << (r.bias.empty() ? "" : " bias") << (r.p > 0 ? " dropout" : "")
-                             << (r.softcap > 0 ? " capped" : ""))
+  return (testing::Message()
+          << "B " << r.batch << " H " << r.heads << "/" << r.kv_heads << " T " << r.queries
+          << " from " << r.query_offset << " S " << r.keys << " from " << r.key_offset << " D "
+          << r.size << " sees " << r.by_position.left << " to " << r.by_position.right << ", first "
+          << r.by_position.beyond.first << " blocks of " << r.by_position.beyond.block << " random "
+          << r.by_position.beyond.random << (r.k_segments.empty() ? "" : " keys' segments")
+          << (r.q_segments.empty() ? "" : " queries' segments") << (r.bias.empty() ? "" : " bias")
+          << (r.p > 0 ? " dropout" : "") << (r.softcap > 0 ? " capped" : ""))
       .GetString();
 }
 

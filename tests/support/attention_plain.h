@@ -28,8 +28,8 @@ AttentionResult plain_attention(const reference::Attention& r, const Values& q, 
     double sum = 0, delta = 0;
     for (std::int64_t s = 0; s < r.keys; ++s) {
       if (!r.visible(b, t, s)) continue;
-      weight[s] = std::exp(round(round(r.capped(round(product(q, at, k, kv(s)) * r.scale))) +
-                                 (r.bias.empty() ? 0 : r.bias[bias(s)])));
+      weight[s] = std::exp(
+          round(round(r.capped(round(product(q, at, k, kv(s)) * r.scale))) + r.added(h, t, s)));
       sum += weight[s];
     }
     if (sum == 0) continue;

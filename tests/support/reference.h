@@ -101,9 +101,22 @@ struct Attention {
   double capped(double x) const { return softcap > 0 ? softcap * std::tanh(x / softcap) : x; }
   std::int64_t all_queries() const { return queries_total ? queries_total : queries; }
   std::int64_t all_keys() const { return keys_total ? keys_total : keys; }
+  std::int64_t query_at(std::int64_t t) const {  // its position
+    return query_offset + t + all_keys() - all_queries();
+  }
+  // What is added to the score of a visible key.
+  double added(std::int64_t h, std::int64_t t, std::int64_t s) const {
+    const auto& beyond = by_position.beyond;
+    return (bias.empty() ? 0 : bias[h * (queries + keys - 1) + s - t + queries - 1]) +
+           (beyond.repeated(query_at(t), key_offset + s) ? std::log(1.0 + beyond.random) : 0);
+  }
   bool visible(std::int64_t b, std::int64_t t, std::int64_t s) const {
-    const std::int64_t distance = key_offset + s - (query_offset + t + all_keys() - all_queries());
-    if (distance > by_position.right || -distance > by_position.left) return false;
+    const std::int64_t query = query_at(t), key_at = key_offset + s, distance = key_at - query;
+    const auto& beyond = by_position.beyond;
+    if (beyond.any() && (query < beyond.from || query >= beyond.to)) return false;
+    if ((distance > by_position.right || -distance > by_position.left) &&
+        !(beyond.any() && beyond.sees(query, key_at)))
+      return false;
     if (k_segments.empty()) return true;
     const std::int32_t segment = k_segments[b * all_keys() + key_offset + s];
     return segment >= 0 &&
@@ -138,8 +151,7 @@ struct Attention {
     for (std::int64_t s = 0; s < keys; ++s) {
       if (!visible(b, t, s)) continue;
       for (std::int64_t d = 0; d < size; ++d) score[s] += scale * q[at + d] * k[kv(s, d)];
-      score[s] = capped(score[s]);
-      if (!bias.empty()) score[s] += bias[h * (queries + keys - 1) + s - t + queries - 1];
+      score[s] = capped(score[s]) + added(h, t, s);
       sum += std::exp(score[s]);
     }
     if (sum == 0) return;

@@ -1,6 +1,6 @@
 #include "kernels/attention.h"
 
-#include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/attention_scores.h"
 
 namespace tfm::kernels {
 namespace {
@@ -17,8 +17,10 @@ void tile_forward(const AttentionTile<T>& tile) {
   const std::int64_t stride = tile.scratch_stride(a.keys);
   T *scores = scratch<T, struct Scores>(kTileQueries * stride),
     *factors = scratch<T, struct Factors>(a.keys + kFactorSlack);
-  tile_product<T>(false, true, tile.rows, tile.width, a.head_size, a.q + tile.q_offset(),
-                  a.q_stride, a.k + tile.kv_offset(), a.kv_stride, T{0}, scores, stride, a.scale);
+  for (const KeyRun& run : tile.runs)
+    tile_product<T>(false, true, tile.rows, run.width, a.head_size, a.q + tile.q_offset(),
+                    a.q_stride, a.k + tile.kv_offset(run), a.kv_stride, T{0}, scores + run.column,
+                    stride, a.scale);
   T inverse[kTileQueries];
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     T* row = scores + r * stride;
@@ -27,11 +29,11 @@ void tile_forward(const AttentionTile<T>& tile) {
     const RowSum<T> s = exponentials(row, visible, tile.width, Score<T, Added>{added});
     tile.lse(r) = visible ? s.max + std::log(s.sum) : -std::numeric_limits<T>::infinity();
     inverse[r] = visible ? T{1} / s.sum : T{0};
-    if (a.dropout.p > 0)
-      multiply(row, dropout_factors(a.dropout, tile.dropout_element(r), visible, factors), visible);
+    if (a.dropout.p > 0) multiply(row, tile.factors(r, visible, factors), visible);
   }
-  tile_product<T>(false, false, tile.rows, a.head_size, tile.width, scores, stride,
-                  a.v + tile.kv_offset(), a.kv_stride, T{0}, out, a.out_stride);
+  for (const KeyRun& run : tile.runs)
+    tile_product<T>(false, false, tile.rows, a.head_size, run.width, scores + run.column, stride,
+                    a.v + tile.kv_offset(run), a.kv_stride, T(run.column > 0), out, a.out_stride);
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     T* row = out + r * a.out_stride;
     each<T>(a.head_size, [&](std::int64_t i, auto m)

@@ -1,4 +1,4 @@
-#include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/attention_scores.h"
 
 namespace tfm::kernels {
 namespace {
@@ -22,6 +22,7 @@ class GroupBackward {
     const std::int64_t distances = a_.queries + a_.keys - 1;
     if (g_.dbias)
       std::fill_n(g_.dbias + (b_ * a_.heads + group_ * heads) * distances, heads * distances, T{0});
+    if (a_.visible.beyond.any()) begin_keys({0, a_.keys}), zero_keys(0, a_.keys);
     // From the last tile, which sees the most keys under a causal mask.
     for (std::int64_t h = group_ * heads; h < (group_ + 1) * heads; ++h)
       for (std::int64_t t = tiles - 1; t >= 0; --t) {
@@ -30,7 +31,8 @@ class GroupBackward {
           zero_rows(g_.dq + tile.q_offset(), tile.rows, a_.head_size, a_.q_stride);
           continue;
         }
-        run_tile(tile, begin_keys({tile.first_key, tile.first_key + tile.width}));
+        const KeyRun &first = tile.runs.front(), &last = tile.runs.back();
+        run_tile(tile, begin_keys({first.key, last.key + last.width}));
       }
     zero_keys(0, assigned_.begin);
     zero_keys(assigned_.end, a_.keys);
@@ -55,21 +57,27 @@ class GroupBackward {
     return 1;
   }
   void run_tile(const AttentionTile<T>& tile, T beta) {
-    const std::int64_t n = tile.width, rows = tile.rows, size = a_.head_size;
-    const T *q = a_.q + tile.q_offset(), *k = a_.k + tile.kv_offset(), *v = a_.v + tile.kv_offset(),
-            *dout = g_.dout + tile.out_offset();
-    tile_product<T>(false, true, rows, n, size, q, a_.q_stride, k, a_.kv_stride, T{0}, weights_,
-                    stride_, a_.scale);
-    tile_product<T>(false, true, rows, n, size, dout, a_.out_stride, v, a_.kv_stride, T{0},
-                    gradients_, stride_);
+    const std::int64_t rows = tile.rows, size = a_.head_size;
+    const T *q = a_.q + tile.q_offset(), *dout = g_.dout + tile.out_offset();
+    for (const KeyRun& run : tile.runs) {
+      const std::int64_t n = run.width, keys = tile.kv_offset(run);
+      tile_product<T>(false, true, rows, n, size, q, a_.q_stride, a_.k + keys, a_.kv_stride, T{0},
+                      weights_ + run.column, stride_, a_.scale);
+      tile_product<T>(false, true, rows, n, size, dout, a_.out_stride, a_.v + keys, a_.kv_stride,
+                      T{0}, gradients_ + run.column, stride_);
+    }
     for (std::int64_t r = 0; r < rows; ++r)
       tile.added() ? softmax_row<true>(tile, r) : softmax_row<false>(tile, r);
-    tile_product<T>(true, false, n, size, rows, weights_, stride_, dout, a_.out_stride, beta,
-                    g_.dv + tile.kv_offset(), a_.kv_stride);
-    tile_product<T>(false, false, rows, size, n, gradients_, stride_, k, a_.kv_stride, T{0},
-                    g_.dq + tile.q_offset(), a_.q_stride, a_.scale);
-    tile_product<T>(true, false, n, size, rows, gradients_, stride_, q, a_.q_stride, beta,
-                    g_.dk + tile.kv_offset(), a_.kv_stride, a_.scale);
+    for (const KeyRun& run : tile.runs) {
+      const std::int64_t n = run.width, keys = tile.kv_offset(run);
+      const T *weights = weights_ + run.column, *gradients = gradients_ + run.column;
+      tile_product<T>(true, false, n, size, rows, weights, stride_, dout, a_.out_stride, beta,
+                      g_.dv + keys, a_.kv_stride);
+      tile_product<T>(false, false, rows, size, n, gradients, stride_, a_.k + keys, a_.kv_stride,
+                      T(run.column > 0), g_.dq + tile.q_offset(), a_.q_stride, a_.scale);
+      tile_product<T>(true, false, n, size, rows, gradients, stride_, q, a_.q_stride, beta,
+                      g_.dk + keys, a_.kv_stride, a_.scale);
+    }
   }
 
   // From products to dropped weights, from gradients of those to gradients of the scaled products.
@@ -86,7 +94,7 @@ class GroupBackward {
       return exp(x > Vec<T>{} ? Vec<T>{} : x);  // keeps a NaN
     };
     if (a_.dropout.p > 0) {
-      const T* factor = dropout_factors(a_.dropout, tile.dropout_element(r), visible, factors_);
+      const T* factor = tile.factors(r, visible, factors_);
       each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
         const Vec<T> p = weight(i, m), f = load(factor + i, m);
         store(d + i, p * (load(d + i, m) * f - delta), m);
@@ -101,9 +109,11 @@ class GroupBackward {
     }
     std::fill(w + visible, w + tile.width, T{0});
     std::fill(d + visible, d + tile.width, T{0});
-    if (g_.dbias)
-      add_bias_gradient(g_.dbias + b_ * a_.heads * (a_.queries + a_.keys - 1) + tile.bias_offset(r),
-                        d, visible);
+    for (const KeyRun& run : tile.runs)
+      if (g_.dbias && visible > run.column)
+        add_bias_gradient(
+            g_.dbias + b_ * a_.heads * (a_.queries + a_.keys - 1) + tile.bias_offset(r, run.key),
+            d + run.column, std::min(run.width, visible - run.column));
     if (slopes_) multiply(d, slopes_, visible);
   }
 

@@ -1,7 +1,7 @@
 // Attention of a group of heads by the processor's bf16 products: scores, weights and sums are held
 // in float, factors of products in bf16.
 #include "kernels/cpu/attention_group.h"
-#include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/dot_product.h"
 #include "kernels/cpu/simd_half.h"
 #include "kernels/cpu/softmax_bf16.h"
@@ -62,12 +62,12 @@ struct GroupTiles {
   // (rows, keys) = rows of the tile, `stride` apart, times the tile's keys; `keys` are all.
   void against_keys(const AttentionTile<float>& tile, const bf16* x, std::int64_t x_stride,
                     const TermPairs& keys, float* to) const {
-    dot_product(tile.rows, tile.width, size / 2, {x, x_stride, 2},
-                {keys.data + tile.first_key, keys.stride}, to, stride, false);
+    for (const KeyRun& run : tile.runs)
+      dot_product(tile.rows, run.width, size / 2, {x, x_stride, 2},
+                  {keys.data + run.key, keys.stride}, to + run.column, stride, false);
   }
   ProductRow row(const AttentionTile<float>& tile, std::int64_t r) const {
     const auto [visible, added] = tile.row(r);
-    const Dropout& dropout = a.dropout;
     float* const products = scores + r * stride;
     if (slopes) cap_products(products, visible, a.scale, a.softcap, slopes);
     return {products,
@@ -75,15 +75,15 @@ struct GroupTiles {
             round_up(tile.width, kWords),
             slopes ? 1 : a.scale,
             added,
-            dropout.p > 0 ? dropout_factors(dropout, tile.dropout_element(r), visible, factors)
-                          : nullptr,
+            a.dropout.p > 0 ? tile.factors(r, visible, factors) : nullptr,
             slopes};
   }
   // (rows, size) = the tile's `halves` times its keys or values; `columns` are those of all.
   void over_keys(const AttentionTile<float>& tile, const TermPairs& columns) const {
-    dot_product(tile.rows, size, ceil_div(tile.width, 2), {halves, stride, 2},
-                {columns.data + tile.first_key / 2 * columns.stride, columns.stride}, rows, width,
-                false);
+    for (const KeyRun& run : tile.runs)
+      dot_product(tile.rows, size, ceil_div(run.width, 2), {halves + run.column, stride, 2},
+                  {columns.data + run.key / 2 * columns.stride, columns.stride}, rows, width,
+                  run.column > 0);
   }
 };
 
@@ -173,12 +173,28 @@ class Backward {
     const std::int64_t stride = g_.stride, filled = round_up(tile.width, kWords);
     for (std::int64_t r = 0; r < tile.rows; ++r) {
       const float delta = part_ ? dot(tile, r, dout) : 0;
+      float* const bias = dbias_ ? bias_gradients(tile, r) : nullptr;
       softmax_gradient_row(g_.row(tile, r), tile.lse(r), part_ ? &delta : nullptr,
                            gradients_ + r * stride, weights_ + r * stride, g_.halves + r * stride,
-                           dbias_ ? dbias_ + tile.bias_offset(r) : nullptr);
+                           bias);
+      if (bias && tile.runs.size() > 1) add_bias_gradients(tile, r, bias);
     }
     pair_rows(weights_, stride, tile.rows, filled, weight_pairs_.data, weight_pairs_.stride);
     pair_rows(g_.halves, stride, tile.rows, filled, score_pairs_.data, score_pairs_.stride);
+  }
+
+  // A row's gradients of the bias: where those of the tile's one run are, else zeros beside.
+  float* bias_gradients(const AttentionTile<float>& tile, std::int64_t r) const {
+    if (tile.runs.size() == 1) return dbias_ + tile.bias_offset(r, tile.runs.front().key);
+    float* const all = scratch<float, struct BiasGradients>(tile.width + kWords);
+    std::fill_n(all, tile.width + kWords, 0.0f);
+    return all;
+  }
+  void add_bias_gradients(const AttentionTile<float>& tile, std::int64_t r, const float* all) {
+    for (const KeyRun& run : tile.runs) {
+      float* const to = dbias_ + tile.bias_offset(r, run.key);
+      for (std::int64_t i = 0; i < run.width; ++i) to[i] += all[run.column + i];
+    }
   }
 
   // Of row r: sum(out * dout), whose terms are those of all keys.
@@ -195,8 +211,9 @@ class Backward {
   void add_over_queries(const AttentionTile<float>& tile, const TermPairs& rows,
                         const TermPairs& weights, float* to) const {
     const auto* data = reinterpret_cast<const bf16*>(rows.data);
-    dot_product(g_.size, tile.width, ceil_div(tile.rows, 2), {data, 2, 2 * rows.stride}, weights,
-                to + tile.first_key, g_.stride, true);
+    for (const KeyRun& run : tile.runs)
+      dot_product(g_.size, run.width, ceil_div(tile.rows, 2), {data, 2, 2 * rows.stride},
+                  {weights.data + run.column, weights.stride}, to + run.key, g_.stride, true);
   }
   void store_transposed(const float* from, float factor, bf16* to) const {
     auto* words = scratch<std::uint32_t, struct KeyWords>(g_.a.keys * g_.width);

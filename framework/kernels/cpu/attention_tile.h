@@ -1,13 +1,12 @@
 #pragma once
-// Shared by forward and backward: tiles of query rows of one head, the keys that a row sees, and
-// its scores.
+// Tiles of query rows of one head, and the keys that a row sees.
+#include <cmath>
 #include <limits>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/philox_simd.h"
-#include "kernels/cpu/simd_softcap.h"
-#include "kernels/gemm.h"
 
 namespace tfm::kernels {
 
@@ -30,17 +29,22 @@ struct RowView {
   const T* added;
 };
 
-// Tile of queries [first, first + rows) of head h of sequence b, and the `width` keys from
-// `first_key` on, to which all belong that they see. The keys of consecutive tiles overlap, or one
-// tile's begin where the other's end.
+// Keys [key, key + width), which are the columns from `column` on of a tile's scores.
+struct KeyRun {
+  std::int64_t key, width, column;
+};
+
+// Tile of queries [first, first + rows) of head h of sequence b, and the runs of keys to which all
+// belong that they see; scores have a column for each of these keys.
 template <class T>
 struct AttentionTile {
-  static constexpr std::int64_t kKeyStep = 16;  // first_key is a multiple
+  static constexpr std::int64_t kKeyStep = 16;  // first keys and columns of runs are multiples
   const AttentionArgs<T>& a;
   std::int64_t b, h, first, rows, real;
   Visibility visible;  // by index
-  std::int64_t first_key = 0, width = 0;
-  bool masked;  // some key may be hidden from a row that sees a later one
+  std::vector<KeyRun> runs;
+  std::int64_t width = 0;  // columns
+  bool masked;             // some key may be hidden from a row that sees a later one
 
   AttentionTile(const AttentionArgs<T>& args, std::int64_t batch, std::int64_t head,
                 std::int64_t tile, std::int64_t keys)
@@ -51,146 +55,127 @@ struct AttentionTile {
         rows(std::min(kTileQueries, args.queries - first)),
         real(keys),
         visible(args.visible_by_index()) {
-    if (const Span<std::int64_t> seen = keys_of(0, rows); seen.size() > 0)
-      first_key = seen.begin / kKeyStep * kKeyStep, width = seen.end - first_key;
+    const Span<std::int64_t> queries{first, first + rows};
+    for (Span<std::int64_t> seen{0, 0}; seen.end < real;)
+      if (seen = visible.first_keys(queries, {seen.end, real}); seen.size() > 0) add_run(seen);
     masked = hides_by_position() || hides_by_segment();
   }
 
   bool added() const { return masked || a.bias; }
   std::int64_t query_row(std::int64_t r) const { return b * a.queries + first + r; }
-  std::int64_t kv_offset() const {
+  std::int64_t kv_offset(const KeyRun& run) const {
     return b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride +
-           h / (a.heads / a.kv_heads) * a.head_size + first_key * a.kv_stride;
+           h / (a.heads / a.kv_heads) * a.head_size + run.key * a.kv_stride;
   }
   std::int64_t q_offset() const { return query_row(0) * a.q_stride + h * a.head_size; }
   std::int64_t out_offset() const { return query_row(0) * a.out_stride + h * a.head_size; }
-  // Offset in a.bias of row r and the first key; the other keys follow.
-  std::int64_t bias_offset(std::int64_t r) const {
-    return h * (a.queries + a.keys - 1) + a.queries - 1 - (first + r) + first_key;
+  // Offset in a.bias of row r and a key; the other keys follow.
+  std::int64_t bias_offset(std::int64_t r, std::int64_t key) const {
+    return h * (a.queries + a.keys - 1) + a.queries - 1 - (first + r) + key;
   }
   T& lse(std::int64_t r) const { return a.lse[(b * a.heads + h) * a.queries + first + r]; }
-  std::uint64_t dropout_element(std::int64_t r) const {
-    const std::int64_t head =
-        (a.dropout.first_sequence() + a.sequence_offset + b) * a.heads_total + a.head_offset + h;
-    return static_cast<std::uint64_t>((head * a.all_queries() + a.query_offset + first + r) *
-                                          round_up(a.all_keys(), 4) +
-                                      a.key_offset + first_key);
-  }
   // Leading dimension of a scratch matrix (kTileQueries, keys): whole vectors, in rows that do not
   // map to the same cache sets.
   static std::int64_t scratch_stride(std::int64_t keys) { return round_up(keys, 16) + 16; }
 
   RowView<T> row(std::int64_t r) const {
-    const T* bias = a.bias ? a.bias + bias_offset(r) : nullptr;
-    const Span<std::int64_t> seen = keys_of(r, r + 1);
-    const std::int64_t begin = seen.begin - first_key;
-    std::int64_t end = seen.end - first_key;
-    if (!masked) return {end, bias};
-    // The visible segments are the query's own, or all that are not padding.
-    const std::int32_t* segment =
-        a.k_segments ? a.k_segments + a.segment_of_key(b, first_key) : nullptr;
-    const std::int32_t most = a.q_segments ? a.q_segments[a.segment_of_query(b, first + r)]
-                                           : std::numeric_limits<std::int32_t>::max();
-    const std::int32_t least = a.q_segments ? std::max(most, 0) : 0;
-    const auto sees = [=](std::int64_t s) {
-      return !segment || (segment[s] >= least && segment[s] <= most);
-    };
-    while (end > begin && !sees(end - 1)) --end;
-    if (end <= begin) return {0, bias};
-    constexpr T hidden = -std::numeric_limits<T>::infinity();
-    T* added = scratch<T, struct Added>(a.keys);
-    std::fill_n(added, begin, hidden);
-    for (std::int64_t s = begin; s < end; ++s) added[s] = sees(s) ? bias ? bias[s] : T{0} : hidden;
-    return {end, added};
+    if (!masked) {
+      const KeyRun& run = runs.front();
+      return {keys_of(r, r + 1).end - run.key, a.bias ? a.bias + bias_offset(r, run.key) : nullptr};
+    }
+    T* added = scratch<T, struct Added>(width);
+    std::fill_n(added, width, -std::numeric_limits<T>::infinity());
+    std::int64_t columns = 0;
+    visible.each_of_keys({first + r, first + r + 1}, {0, real}, [&](Span<std::int64_t> seen) {
+      const KeyRun& run = *std::ranges::find_if(
+          runs, [&](const KeyRun& x) { return seen.begin < x.key + x.width; });
+      const std::int64_t at = run.column - run.key, end = add_keys(r, seen, added + at);
+      if (end > seen.begin) columns = std::max(columns, at + end);
+    });
+    if (visible.beyond.repeats) repeat_keys(r, added);
+    return {columns, added};
+  }
+  // Dropout factors of the first `columns` of row r. `buffer` has room for the tile's and
+  // kFactorSlack more.
+  const T* factors(std::int64_t r, std::int64_t columns, T* buffer) const {
+    if (runs.size() <= 1)
+      return dropout_factors(a.dropout, dropout_element(r, columns > 0 ? runs.front().key : 0),
+                             columns, buffer);
+    for (const KeyRun& run : runs) {
+      const std::int64_t n = std::min(run.width, columns - run.column);
+      if (n <= 0) break;
+      T* part = scratch<T, struct RunFactors>(n + kFactorSlack);
+      std::copy_n(dropout_factors(a.dropout, dropout_element(r, run.key), n, part), n,
+                  buffer + run.column);
+    }
+    return buffer;
   }
 
  private:
-  // Keys that rows [begin, end) see.
+  // Keys from the first to the last that rows [begin, end) see.
   Span<std::int64_t> keys_of(std::int64_t begin, std::int64_t end) const {
     return visible.keys_of({first + begin, first + end}, {0, real});
   }
-  // The last row sees the least of the first keys.
-  bool hides_by_position() const { return keys_of(rows - 1, rows).begin > first_key; }
+  void add_run(Span<std::int64_t> seen) {
+    const std::int64_t key = seen.begin / kKeyStep * kKeyStep;
+    if (!runs.empty()) {  // ends where whole columns do, or this one begins
+      KeyRun& last = runs.back();
+      last.width = std::min(round_up(last.width, kKeyStep), key - last.key);
+      if (last.width == key - last.key) {
+        last.width = seen.end - last.key;
+        width = last.column + last.width;
+        return;
+      }
+      width = last.column + last.width;
+    }
+    runs.push_back({key, seen.end - key, width});
+    width += seen.end - key;
+  }
+  // Adds the bias of a row and of keys that it sees by their positions to zeros in added[key], -inf
+  // to those of other segments. Returns the end of those that it sees.
+  std::int64_t add_keys(std::int64_t r, Span<std::int64_t> keys, T* added) const {
+    const T* bias = a.bias ? a.bias + bias_offset(r, 0) : nullptr;
+    // The visible segments are the query's own, or all that are not padding.
+    const std::int32_t* segment = a.k_segments ? a.k_segments + a.segment_of_key(b, 0) : nullptr;
+    const std::int32_t most = a.q_segments ? a.q_segments[a.segment_of_query(b, first + r)]
+                                           : std::numeric_limits<std::int32_t>::max();
+    const std::int32_t least = a.q_segments ? std::max(most, 0) : 0;
+    std::int64_t end = keys.begin;
+    for (std::int64_t s = keys.begin; s < keys.end; ++s) {
+      const bool sees = !segment || (segment[s] >= least && segment[s] <= most);
+      added[s] = sees ? bias ? bias[s] : T{0} : -std::numeric_limits<T>::infinity();
+      if (sees) end = s + 1;
+    }
+    return end;
+  }
+  void repeat_keys(std::int64_t r, T* added) const {
+    const auto& beyond = visible.beyond;
+    const T times = std::log(static_cast<T>(1 + beyond.random));
+    for (const KeyRun& run : runs)
+      for (std::int64_t s = run.key; s < run.key + run.width; ++s)
+        if (beyond.repeated(first + r + visible.query_at, s + visible.key_at))
+          added[run.column + s - run.key] += times;
+  }
+  std::uint64_t dropout_element(std::int64_t r, std::int64_t key) const {
+    const std::int64_t head =
+        (a.dropout.first_sequence() + a.sequence_offset + b) * a.heads_total + a.head_offset + h;
+    return static_cast<std::uint64_t>((head * a.all_queries() + a.query_offset + first + r) *
+                                          round_up(a.all_keys(), 4) +
+                                      a.key_offset + key);
+  }
+  // Without landmarks, the last row sees the least of the first keys.
+  bool hides_by_position() const {
+    return !runs.empty() &&
+           (visible.beyond.any() || keys_of(rows - 1, rows).begin > runs.front().key);
+  }
   bool hides_by_segment() const {
     if (!a.k_segments || a.q_segments) return a.k_segments != nullptr;
-    const std::int32_t* segment = a.k_segments + a.segment_of_key(b, first_key);
-    return std::any_of(segment, segment + width, [](std::int32_t s) { return s < 0; });
+    const std::int32_t* segment = a.k_segments + a.segment_of_key(b, 0);
+    return std::ranges::any_of(runs, [&](const KeyRun& run) {
+      return std::any_of(segment + run.key, segment + run.key + run.width,
+                         [](std::int32_t s) { return s < 0; });
+    });
   }
 };
-
-// Score of key i from the product q . k, which is already scaled: a factor here would be fused into
-// the difference from the row's largest score, which is rounded.
-template <class T, bool Added>
-struct Score {
-  const T* added;
-  template <class Lanes>
-  TFM_INLINE Vec<T> operator()(Vec<T> product, std::int64_t i, Lanes m) const {
-    if constexpr (Added) return product + load(added + i, m);
-    return product;
-  }
-};
-
-template <class T>
-struct RowSum {
-  T max, sum;
-};
-
-// Replaces the products of a row by exp(score - max), and by zeros from `visible` to `width`.
-template <class T, bool Added>
-RowSum<T> exponentials(T* row, std::int64_t visible, std::int64_t width,
-                       const Score<T, Added>& score) {
-  constexpr T lowest = -std::numeric_limits<T>::infinity();
-  Vec<T> top = splat(lowest), sum{};
-  each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
-    top = larger<T>(only<T>(score(load(row + i, m), i, m), m, lowest), top);
-  });
-  const T max = max_of<T>(top);
-  each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
-    const Vec<T> e = only<T>(exp(score(load(row + i, m), i, m) - max), m);
-    sum += e;
-    store(row + i, e, m);
-  });
-  std::fill(row + visible, row + width, T{0});
-  return {max, sum_of<T>(sum)};
-}
-
-template <class T>
-void multiply(T* row, const T* factor, std::int64_t n) {
-  each<T>(n, [&](std::int64_t i, auto m)
-                 TFM_INLINE { store(row + i, load(row + i, m) * load(factor + i, m), m); });
-}
-
-// c (m, n) = alpha op(a) op(b) + beta c, computed by the calling thread.
-template <class T>
-void tile_product(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const T* a,
-                  std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc,
-                  T alpha = 1) {
-  cpu::Stream here{1};
-  gemm(here, GemmArgs<T>{.transpose_a = ta,
-                         .transpose_b = tb,
-                         .m = m,
-                         .n = n,
-                         .k = k,
-                         .alpha = alpha,
-                         .a = a,
-                         .lda = lda,
-                         .b = b,
-                         .ldb = ldb,
-                         .beta = beta,
-                         .c = c,
-                         .ldc = ldc});
-}
-
-template <class T>
-void zero_rows(T* p, std::int64_t rows, std::int64_t cols, std::int64_t stride) {
-  for (std::int64_t r = 0; r < rows; ++r) std::fill_n(p + r * stride, cols, T{0});
-}
-
-template <class T>
-void check(const AttentionArgs<T>& a) {
-  TFM_CHECK(a.kv_heads > 0 && a.heads % a.kv_heads == 0,
-            std::to_string(a.heads) + " query heads cannot be divided evenly among " +
-                std::to_string(a.kv_heads) + " key/value heads");
-}
 
 }  // namespace tfm::kernels

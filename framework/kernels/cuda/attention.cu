@@ -74,7 +74,8 @@ bool whole_chunks(const P*... rows) {
 }
 template <class T>
 bool on_tensor_cores(const AttentionArgs<T>& a) {
-  return sizeof(T) == 2 && (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 &&
+  return sizeof(T) == 2 && !a.visible.beyond.repeats &&
+         (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 &&
          whole_chunks(a.q, a.k, a.v, a.out);
 }
 

@@ -37,9 +37,12 @@ struct Shared {
 template <class T, int D>
 struct Tile {
   Head<T> head;
-  int begin, first = begin;
-  __device__ void advance() {
-    first += kQueries<D>;
+  int begin, first = begin, left_out = 0;  // queries between the last tile and this
+  __device__ void advance(int keys) {      // `keys`: the first of the block
+    const int next =
+        head.mask.template queries_after<kQueries<D>>(keys, kRows, first + kQueries<D>);
+    left_out = next - first - kQueries<D>;
+    first = next;
     if (first >= head.mask.queries) first = begin, ++head.h;
   }
 };
@@ -59,6 +62,8 @@ class Queries {
       q_ = {a.q + head.q_at(), a.q_stride, tile.first, end, size};
       dout_ = {g_.dout + head.out_at(), a.out_stride, tile.first, end, size};
       base_ = scratch_.base + head.lse_at(), delta_ = scratch_.delta + head.lse_at();
+    } else if (head.mask.beyond) {
+      q_.skip(tile.left_out), dout_.skip(tile.left_out);
     }
     q_.start(shared.q + stage * kTile);
     dout_.start(shared.dout + stage * kTile);
@@ -156,7 +161,7 @@ __global__ void __launch_bounds__(kThreads<D>, D <= 32    ? 3
   const LeftFactor<T, D, false> keys(shared.k, warp_row, lane), values(shared.v, warp_row, lane);
   for (int stage = 0; next.head.h < end; stage = 1 - stage) {
     const Tile<T, D> tile = next;
-    next.advance();
+    next.advance(first);
     if (next.head.h < end) queries.load(shared, next, 1 - stage);
     cuda::copy_async_commit();
     cuda::copy_async_wait<1>();

@@ -78,13 +78,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   float dq[D / 8][4] = {};
   Loader<T, D, N, kThreads> keys(a.k + head.kv_at(), a.kv_stride, tiles.begin, tiles.end, size),
       values(a.v + head.kv_at(), a.kv_stride, tiles.begin, tiles.end, size);
-  const auto load = [&](int j) {
-    if (j < tiles.count) {
+  const auto load = [&](int j, int key) {
+    if (key < tiles.end) {
       keys.start(shared.k + j % 2 * kTile);
       values.start(shared.v + j % 2 * kTile);
       if constexpr (Added)
         load_beside<kRows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head,
-                              first, tiles.begin + j * N);
+                              first, key);
     }
     cuda::copy_async_commit();
   };
@@ -94,11 +94,16 @@ __global__ void __launch_bounds__(kThreads, 2)
     Loader<T, D, kRows, kThreads>(g.dout + head.out_at(), a.out_stride, first, mask.queries, size)
         .start(shared.dout);
   }
-  load(0);
+  load(0, tiles.begin);
   LeftFactor<T, D, kHeld<D>> queries(shared.q, warp_row, lane), douts(shared.dout, warp_row, lane);
-  for (int j = 0; j < tiles.count; ++j) {
-    const int stage = j % 2, key = tiles.begin + j * N;
-    load(j + 1);
+  for (int j = 0, key = tiles.begin, next; key < tiles.end; ++j, key = next) {
+    const int stage = j % 2;
+    next = key + N;
+    if (mask.beyond && !diagonals) {  // whose sums go on from tile to tile
+      next = mask.keys_after<N>(first, kRows, next);
+      keys.skip(next - key - N), values.skip(next - key - N);
+    }
+    load(j + 1, next);
     cuda::copy_async_wait<1>();
     if constexpr (Warpgroup) cuda::show_to_warpgroups();
     cuda::block_barrier();  // this tile and, at first, the queries are there

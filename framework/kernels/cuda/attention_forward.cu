@@ -86,28 +86,29 @@ __global__ void __launch_bounds__(kThreads<Rows>, (D <= 64 ? 3 : 2) * kTensorRow
   Loader<T, D, N, kThreads<Rows>> keys(a.k + head.kv_at(), a.kv_stride, tiles.begin, tiles.end,
                                        size),
       values(a.v + head.kv_at(), a.kv_stride, tiles.begin, tiles.end, size);
-  const auto load_keys = [&](int j) {
-    if (j < tiles.count) {
+  const auto load_keys = [&](int j, int key) {
+    if (key < tiles.end) {
       keys.start(shared.k + j % 2 * kTile);
       if constexpr (Added)
         load_beside<Rows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head,
-                             first, tiles.begin + j * N);
+                             first, key);
     }
     cuda::copy_async_commit();
   };
-  const auto load_values = [&](int j) {
-    if (j < tiles.count) values.start(shared.v + j % 2 * kTile);
+  const auto load_values = [&](int j, int key) {
+    if (key < tiles.end) values.start(shared.v + j % 2 * kTile);
     cuda::copy_async_commit();
   };
   if (tiles.count > 0)
     Loader<T, D, Rows, kThreads<Rows>>(a.q + head.q_at(), a.q_stride, first, mask.queries, size)
         .start(shared.q);
-  load_keys(0);
-  load_values(0);
+  load_keys(0, tiles.begin);
+  load_values(0, tiles.begin);
   LeftFactor<T, D, D <= 128, Rows> queries(shared.q, warp_row, lane);
-  for (int j = 0; j < tiles.count; ++j) {
-    const int key = tiles.begin + j * N;
-    load_keys(j + 1);
+  for (int j = 0, key = tiles.begin, next; key < tiles.end; ++j, key = next) {
+    next = mask.keys_after<N>(first, Rows, key + N);
+    if (mask.beyond) keys.skip(next - key - N), values.skip(next - key - N);
+    load_keys(j + 1, next);
     cuda::copy_async_wait<2>();
     if constexpr (Warpgroup) cuda::show_to_warpgroups();
     cuda::block_barrier();  // keys j and, at first, the queries are there
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(kThreads<Rows>, (D <= 64 ? 3 : 2) * kTensorRow
                             segment, beside, a.bias != nullptr);
     softmax.add(score, out);
     if (Added && a.dropout.p > 0) drop(score, head, row, key + 2 * at.t);
-    load_values(j + 1);
+    load_values(j + 1, next);
     cuda::copy_async_wait<2>();
     if constexpr (Warpgroup) cuda::show_to_warpgroups();
     cuda::block_barrier();  // values j are there; nobody needs keys j any more

@@ -63,9 +63,12 @@ struct Head {
         mask{static_cast<int>(a.queries),
              static_cast<int>(a.keys),
              real ? real[b] : static_cast<int>(a.keys),
-             a.visible_by_index().template as<int>(),
+             window_of(a.visible_by_index()),
              a.k_segments != nullptr,
-             a.k_segments && a.q_segments},
+             a.k_segments && a.q_segments,
+             a.visible.beyond.any() ? &a.visible : nullptr,
+             static_cast<int>(a.query_offset + a.all_keys() - a.all_queries()),
+             static_cast<int>(a.key_offset)},
         of_keys(b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride +
                 h / (static_cast<int>(a.heads) / static_cast<int>(a.kv_heads)) * a.head_size) {}
 

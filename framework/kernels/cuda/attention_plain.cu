@@ -65,7 +65,10 @@ __device__ Accum<T> score_of(const Head<T>& head, int t, int s, Accum<T> product
   if (!head.mask.sees(t, s) || !head.mask.same(head.q_segment(t), head.k_segment(s)))
     return -infinity<Accum<T>>();
   const AttentionArgs<T>& a = head.a;
-  const Accum<T> bias = a.bias ? head.bias()[s - t] : Accum<T>{0};
+  Accum<T> bias = a.bias ? head.bias()[s - t] : Accum<T>{0};
+  if (a.visible.beyond.repeats &&
+      a.visible.beyond.repeated(t + head.mask.query_at, s + head.mask.key_at))
+    bias += std::log(static_cast<Accum<T>>(1 + a.visible.beyond.random));
   if (a.softcap > 0) return a.softcap * share_of_cap(a, product) + bias;
   return product * a.scale + bias;
 }
@@ -103,7 +106,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   W sum[kOfWarp<T>] = {}, max[kOfWarp<T>], out[kOfWarp<T>][kSlots] = {};
   TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) max[r] = -infinity<W>();
   load_rows(q, size, a.q + head.q_at(), a.q_stride, first, kRows<T>, head.mask.queries, size);
-  for (int s0 = tiles.begin; s0 < tiles.end; s0 += kColumns) {
+  for (int s0 = tiles.begin; s0 < tiles.end;
+       s0 = head.mask.template keys_after<kColumns>(first, kRows<T>, s0 + kColumns)) {
     cuda::block_barrier();  // nobody needs the last tile any more
     load_rows(k, pitch, a.k + head.kv_at(), a.kv_stride, s0, kColumns, tiles.end, size);
     load_rows(v, pitch, a.v + head.kv_at(), a.kv_stride, s0, kColumns, tiles.end, size);
@@ -211,7 +215,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int h = 0; h < group; ++h) {
     const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y * group + h);
     const Side<T, false> columns(g, head);
-    for (int t0 = tiles.begin; t0 < tiles.end; t0 += kColumns) {
+    for (int t0 = tiles.begin; t0 < tiles.end;
+         t0 = head.mask.template queries_after<kColumns>(first, kRows<T>, t0 + kColumns)) {
       cuda::block_barrier();  // nobody needs the last tile any more
       load_rows(shared.first, shared.pitch, columns.first, columns.first_stride, t0, kColumns,
                 head.mask.queries, size);
@@ -254,8 +259,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   load_rows(shared.row_second, size, rows.second, rows.second_stride, first, kRows<T>,
             head.mask.queries, size);
   W dq[kOfWarp<T>][kSlots] = {};
-  for (int j = 0; j < tiles.count; ++j) {
-    const int s0 = tiles.begin + j * kColumns;
+  // Sums of diagonals go on from tile to tile.
+  const auto after = [&](int s) {
+    return diagonals ? s : head.mask.template keys_after<kColumns>(first, kRows<T>, s);
+  };
+  for (int j = 0, s0 = tiles.begin; s0 < tiles.end; ++j, s0 = after(s0 + kColumns)) {
     cuda::block_barrier();  // nobody needs the last tile any more
     load_rows(shared.first, shared.pitch, columns.first, columns.first_stride, s0, kColumns,
               tiles.end, size);

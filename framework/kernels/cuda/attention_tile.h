@@ -70,6 +70,11 @@ class Loader {
     }
     rows_ -= Rows;
   }
+  // Leaves out so many rows, a multiple of Rows.
+  __device__ void skip(int rows) {
+    from_ += rows / kDown * step_;
+    rows_ -= rows;
+  }
 
  private:
   // Arrangement of the threads: kAcross, a power of 2, side by side in a row, and kDown rows.

@@ -1,0 +1,146 @@
+#pragma once
+// Keys that queries see beyond a window of attention: those of global positions (Beltagy et al.
+// 2020, "Longformer"), of blocks beside their own, and of random blocks (Zaheer et al. 2020,
+// "BigBird"). Functions of ranges take as many operations as these have blocks, on CPUs and GPUs.
+#include <algorithm>
+#include <cstdint>
+
+#include "core/philox.h"
+#include "core/span.h"
+
+namespace tfm {
+
+template <class Int>
+struct BasicLandmarks {
+  static constexpr Int kNever = Int{1} << 30;
+
+  bool causal = false;        // no query sees a key behind its own position, whatever follows
+  Int from = 0, to = kNever;  // queries at positions outside of [from, to) see nothing
+  // Positions before `first` and from `last` on see all and are seen by all.
+  Int first = 0, last = kNever;
+  // Positions of a block; 0: there are none. Queries see their own block, those beside it, and
+  // `random` others, one of each of so many equal parts of the blocks that remain: of all, or if
+  // causal of those before.
+  Int block = 0, random = 0;
+  Int blocks = 0;  // of a sequence; not read if causal
+  // The others are all the first block, which counts 1 + random times for queries that do not see
+  // all (repeated()). Sequences of at most most_seen() positions are seen as a whole.
+  bool repeats = false;
+  RandomKey key = {};
+
+  bool operator==(const BasicLandmarks&) const = default;
+  constexpr bool any() const { return first > 0 || block > 0 || from > 0 || to < kNever; }
+  template <class To>
+  constexpr BasicLandmarks<To> as() const {
+    const auto as = [](Int x) { return static_cast<To>(x); };
+    return {causal,    as(from),   as(to),     as(first), as(last),
+            as(block), as(random), as(blocks), repeats,   key};
+  }
+  // Those of sequences of so many positions, the last block of which is global where all see all.
+  constexpr BasicLandmarks of_length(Int positions) const {
+    BasicLandmarks l = *this;
+    if (block == 0 || causal) return l;
+    l.blocks = (positions + block - 1) / block;
+    l.last = std::max(Int{0}, l.blocks - 1) * block;
+    return l;
+  }
+
+  constexpr Int most_seen() const { return (5 + 2 * random) * block; }
+  constexpr bool global(Int position) const { return position < first || position >= last; }
+  constexpr bool sees(Int query, Int at) const {
+    if (causal && at > query) return false;
+    if (global(query) || global(at)) return true;
+    if (block == 0) return false;
+    const Int q = query / block, k = at / block;
+    return (k >= q - 1 && k <= q + 1) || draws(q, k);
+  }
+  // Whether this key counts 1 + random times for the query.
+  constexpr bool repeated(Int query, Int at) const {
+    return repeats && at < block && !global(query);
+  }
+
+  // f(span) for spans that together are the keys, at 0 or behind, that any of the queries sees.
+  template <class F>
+  constexpr void each_of_keys(Span<Int> queries, F&& f) const {
+    const Int most = causal ? queries.end : kNever;
+    const auto add = [&](Int begin, Int end) { f(Span<Int>{begin, std::min(end, most)}); };
+    add(0, first);
+    add(last, kNever);
+    if (queries.begin < first) f({0, causal ? std::min(first, queries.end) : kNever});
+    if (queries.end > last) add(0, kNever);
+    if (block == 0) return;
+    const Int begin = queries.begin / block, end = (queries.end - 1) / block + 1;
+    add((begin - 1) * block, (end + 1) * block);
+    for (Int q = begin; q < end; ++q)
+      for (Int i = 0; i < random; ++i)
+        if (const Int k = drawn(q, i); k >= 0) f({k * block, (k + 1) * block});
+  }
+  // f(span) for spans that together are the queries, of `queries`, that see any of the keys.
+  template <class F>
+  constexpr void each_of_queries(Span<Int> keys, Span<Int> queries, F&& f) const {
+    const Int least = causal ? keys.begin : 0;
+    f(Span<Int>{least, first});
+    f({std::max(least, last), kNever});
+    if (keys.begin < first) f({least, kNever});
+    if (keys.end > last) f({causal ? std::max(last, keys.begin) : 0, kNever});
+    if (block == 0) return;
+    const Int begin = keys.begin / block, end = (keys.end - 1) / block + 1;
+    f({std::max(least, (begin - 1) * block), (end + 1) * block});
+    for (Int q = queries.begin / block; random > 0 && q * block < queries.end; ++q)
+      for (Int k = begin; k < end; ++k)
+        if (draws(q, k)) f({q * block, (q + 1) * block});
+  }
+  // Whether each of the queries sees each of the keys by one of the rules alone.
+  constexpr bool see_whole(Span<Int> queries, Span<Int> keys) const {
+    if (causal && keys.end - 1 > queries.begin) return false;
+    const auto globals = [this](Span<Int> s) { return s.end <= first || s.begin >= last; };
+    if (globals(queries) || globals(keys)) return true;
+    if (block == 0) return false;
+    const Int q = queries.begin / block, q_last = (queries.end - 1) / block, k = keys.begin / block,
+              k_last = (keys.end - 1) / block;
+    return (k >= q_last - 1 && k_last <= q + 1) || (q == q_last && k == k_last && draws(q, k));
+  }
+
+  // The i-th random block of a block of queries, -1 where there is none; and whether k is one.
+  constexpr Int drawn(Int q, Int i) const {
+    if (repeats) return -1;
+    const Others o(*this, q);
+    const std::int64_t begin = i * o.count / random, end = (i + 1) * o.count / random;
+    if (begin == end) return -1;
+    return o.block_at(static_cast<Int>(begin + draw(q, i, end - begin)));
+  }
+  constexpr bool draws(Int q, Int k) const {
+    const Others o(*this, q);
+    const std::int64_t x = o.index_of(k);
+    if (random == 0 || repeats || x < 0) return false;
+    return drawn(q, static_cast<Int>(((x + 1) * random - 1) / o.count)) == k;
+  }
+
+ private:
+  // The blocks that a block of queries sees by no other rule.
+  struct Others {
+    Int low, high, beside, beside_end;  // [low, high) without [beside, beside_end)
+    std::int64_t count;
+    constexpr Others(const BasicLandmarks& l, Int q)
+        : low(l.first / l.block),
+          high(l.causal ? q - 1 : l.blocks - 1),
+          beside(std::clamp(q - 1, low, std::max(low, high))),
+          beside_end(std::clamp(q + 2, low, std::max(low, high))),
+          count(q < low || (!l.causal && q >= high)
+                    ? 0
+                    : std::max<Int>(0, high - low - (beside_end - beside))) {}
+    constexpr Int block_at(Int i) const {
+      return low + i < beside ? low + i : low + i + beside_end - beside;
+    }
+    constexpr Int index_of(Int k) const {
+      if (count == 0 || k < low || k >= high || (k >= beside && k < beside_end)) return -1;
+      return k < beside ? k - low : k - low - (beside_end - beside);
+    }
+  };
+  constexpr std::int64_t draw(Int q, Int i, std::int64_t n) const {
+    const std::uint64_t word = key.word(static_cast<std::uint64_t>(q) * random + i);
+    return static_cast<std::int64_t>(word * static_cast<std::uint64_t>(n) >> 32);
+  }
+};
+
+}  // namespace tfm

@@ -1,0 +1,45 @@
+#pragma once
+// Ranges of positions.
+#include <algorithm>
+
+namespace tfm {
+
+// Positions [begin, end).
+template <class Int>
+struct Span {
+  Int begin = 0, end = 0;
+  constexpr Int size() const { return end - begin; }
+  bool operator==(const Span&) const = default;
+
+  constexpr Int nearest(Int x) const { return std::min(std::max(x, begin), end); }
+  // The part of `s` that is in this range.
+  constexpr Span part(Span s) const { return {nearest(s.begin), nearest(s.end)}; }
+  constexpr Span operator+(Int by) const { return {begin + by, end + by}; }
+};
+
+// each(f) calls f(span) for spans in `range`, none of them empty, in any order; they may overlap.
+// From the first to the last of their positions; empty if there are none.
+template <class Int, class Each>
+constexpr Span<Int> hull(Span<Int> range, Each&& each) {
+  Span<Int> all{range.end, range.begin};
+  each([&](Span<Int> s) { all = {std::min(all.begin, s.begin), std::max(all.end, s.end)}; });
+  return all.size() < 0 ? Span<Int>{range.begin, range.begin} : all;
+}
+// Their first positions side by side, all of them; empty, at the end of the range, if there are
+// none.
+template <class Int, class Each>
+constexpr Span<Int> first_run(Span<Int> range, Each&& each) {
+  Span<Int> run{range.end, range.end};
+  each([&](Span<Int> s) {
+    if (s.begin < run.begin) run = s;
+  });
+  for (Int end = run.begin; end != run.end;) {
+    end = run.end;
+    each([&](Span<Int> s) {
+      if (s.begin <= run.end && s.end > run.end) run.end = s.end;
+    });
+  }
+  return run;
+}
+
+}  // namespace tfm
