@@ -9,20 +9,39 @@ namespace tfm::huggingface {
 
 Architecture gpt2(), llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
     deepseek_v3(), qwen3_next(), gpt_oss(), olmo2(), gemma2(), gemma3_text(), phi3(), bert(),
-    distilbert(), roberta(), modernbert(), t5(), switch_transformers(), bart(), marian(), m2m_100();
+    distilbert(), roberta(), modernbert(), big_bird(), longformer(), t5(), switch_transformers(),
+    bart(), marian(), m2m_100();
 
 namespace {
 
 // Where several compute the same, an export without a chosen architecture writes the first.
 const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> all{gpt2(),       llama(),       mistral(),
-                                             mixtral(),    qwen2(),       qwen2_moe(),
-                                             qwen3(),      qwen3_moe(),   deepseek_v3(),
-                                             qwen3_next(), gpt_oss(),     olmo2(),
-                                             gemma2(),     gemma3_text(), phi3(),
-                                             bert(),       distilbert(),  roberta(),
-                                             modernbert(), t5(),          switch_transformers(),
-                                             bart(),       marian(),      m2m_100()};
+  static const std::vector<Architecture> all{gpt2(),
+                                             llama(),
+                                             mistral(),
+                                             mixtral(),
+                                             qwen2(),
+                                             qwen2_moe(),
+                                             qwen3(),
+                                             qwen3_moe(),
+                                             deepseek_v3(),
+                                             qwen3_next(),
+                                             gpt_oss(),
+                                             olmo2(),
+                                             gemma2(),
+                                             gemma3_text(),
+                                             phi3(),
+                                             bert(),
+                                             distilbert(),
+                                             roberta(),
+                                             modernbert(),
+                                             big_bird(),
+                                             longformer(),
+                                             t5(),
+                                             switch_transformers(),
+                                             bart(),
+                                             marian(),
+                                             m2m_100()};
   return all;
 }
 
@@ -54,6 +73,7 @@ const char* unmet_windows(const Architecture& a, const config::ModelConfig& m) {
   for (const auto& stack : m.stacks())
     for (const config::LayerConfig& l : stack) windows.insert(l.attention.window);
   if (windows == std::set<std::int64_t>{0}) return nullptr;
+  if (a.windows == Windows::any) return nullptr;
   if (a.windows == Windows::none) return "attention: {window: 0}";
   if (windows.size() == 1) return nullptr;
   if (a.windows == Windows::alike) return "one attention.window for all layers";
@@ -82,6 +102,10 @@ constexpr FeatureUse kUses[] = {
      "experts: {groups: 1}"},
     {Feature::output_gate, [](M m) { return m.attention.output_gate; },
      "attention: {output_gate: false}"},
+    {Feature::global_tokens, [](M m) { return m.attention.global_tokens > 0; },
+     "attention: {global_tokens: 0}"},
+    {Feature::blocks, [](M m) { return m.attention.blocks.size > 0; },
+     "attention: {blocks: {size: 0}}"},
     {Feature::sinks, [](M m) { return m.attention.sinks; }, "attention: {sinks: false}"},
     {Feature::clamped_gates, [](M m) { return m.activation == config::Activation::clamped_swiglu; },
      "activation: swiglu"},

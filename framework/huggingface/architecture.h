@@ -45,11 +45,14 @@ enum class Feature : std::uint8_t {
   longrope,
   sinusoid_offset,
   output_gate,
+  global_tokens,
+  blocks,
   tensor2tensor
 };
 
-// Which layers may have windows of attention (attention.window): all alike, or some, of one width.
-enum class Windows : std::uint8_t { none, alike, some };
+// Which layers may have windows of attention (attention.window): all alike, or some, of one width;
+// or each one of its own.
+enum class Windows : std::uint8_t { none, alike, some, any };
 
 struct Architecture {
   const char* name;  // model_type of config.json

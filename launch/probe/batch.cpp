@@ -158,6 +158,7 @@ std::string label_tensor(const config::ModelConfig& m, const config::HeadConfig&
 
 std::vector<std::string> known_tensors(const config::ModelConfig& m) {
   std::vector<std::string> known{"input_ids", "attention_mask"};
+  if (m.attention.global_tokens > 0) known.emplace_back("global_attention_mask");
   if (m.head_of_type("lm")) known.emplace_back("labels");
   if (m.type_vocab_size > 0 || !m.decodes()) known.emplace_back("token_type_ids");
   for (const config::HeadConfig* head : labelled_heads(m)) known.push_back(label_tensor(m, *head));
@@ -247,6 +248,21 @@ void expect_padding_behind(const std::string& path, const config::ModelConfig& m
   }
 }
 
+// Which tokens see all is the model's.
+void expect_first(const std::string& path, const config::ModelConfig& m,
+                  const std::vector<std::int32_t>& global, std::int64_t length) {
+  const std::int64_t n = m.attention.global_tokens;
+  for (std::int64_t i = 0; i < std::ssize(global); ++i)
+    if (global[static_cast<std::size_t>(i)] != (i % length < n))
+      throw Error(ExitCode::input,
+                  path +
+                      ": tensor 'global_attention_mask' is not that of this model, whose global "
+                      "tokens are the first " +
+                      std::to_string(n) + " (attention.global_tokens); expected 1 there and 0 " +
+                      "elsewhere, found otherwise at position " + std::to_string(i % length) +
+                      " of sequence " + std::to_string(i / length));
+}
+
 // A query without a key gets zeros here, in transformers' T5 the mean of all values: no label may
 // depend on it.
 void expect_keys(const std::string& path, const config::ModelConfig& m, const ProbeBatch& b) {
@@ -328,6 +344,8 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
                                        : std::vector<std::int32_t>(B * T, 0);
   else if (file.has("token_type_ids"))
     file.read("token_type_ids", B, T, 1);  // all 0
+  if (file.has("global_attention_mask"))
+    expect_first(path, m, file.read("global_attention_mask", B, T, 2), T);
   read_labels(file, m, b);
   expect_padding_behind(path, m, b);
   expect_keys(path, m, b);

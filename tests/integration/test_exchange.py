@@ -24,7 +24,7 @@ DIVIDES = {"gpt2": ("n_head", "n_inner"), "llama": ("num_key_value_heads", "inte
            "t5": ("num_heads", "d_ff"), "bart": ("encoder_attention_heads", "encoder_ffn_dim"), "marian": ("encoder_attention_heads", "encoder_ffn_dim"),
            "m2m_100": ("encoder_attention_heads", "encoder_ffn_dim"), "modernbert": ("num_attention_heads", "intermediate_size"),
            "qwen3_next": ("num_key_value_heads", "linear_num_key_heads", "moe_intermediate_size", "shared_expert_intermediate_size"),
-           "switch_transformers": ("num_heads", "d_ff"),
+           "switch_transformers": ("num_heads", "d_ff"), **dict.fromkeys(("big_bird", "longformer"), ("num_attention_heads", "intermediate_size")),
            **dict.fromkeys(("gemma2", "gemma3_text", "gpt_oss", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")),
            "deepseek_v3": ("num_attention_heads", "intermediate_size", "moe_intermediate_size"),
            "roberta": ("num_attention_heads", "intermediate_size"), "distilbert": ("n_heads", "hidden_dim"),
@@ -71,11 +71,11 @@ def norm(values):
 
 
 def compared_rows(config, batch):
-    """Of logits: all but those of padding of RoBERTa, to which transformers gives a position of its own, of Gemma, where queries that see no key get
+    """Of logits: all but those of padding of RoBERTa, to which transformers gives a position of its own, of BigBird and Longformer, of Gemma, where queries that see no key get
     the mean of all values, and of Qwen3-Next, which reads its states."""
     ids, mask = (array.array("q", batch[k][2]) for k in ("input_ids", "attention_mask" if "attention_mask" in batch else "input_ids"))
     padded = lambda r: mask[r] == 0
-    hidden = {"roberta": lambda r: ids[r] == config["pad_token_id"], "gemma2": padded, "qwen3_next": padded}.get(config["model_type"], lambda r: False)
+    hidden = {"roberta": lambda r: ids[r] == config["pad_token_id"], **dict.fromkeys(("big_bird", "gemma2", "longformer", "qwen3_next"), padded)}.get(config["model_type"], lambda r: False)
     return [r for r in range(len(ids)) if not hidden(r)]
 
 
