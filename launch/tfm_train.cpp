@@ -74,7 +74,7 @@ int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv,
                                {{"--check", false},
                                 {"--ranks"},
-                                {"--sweep", true, true},
+                                {"--sweep", true, true, true},
                                 {"--launcher"},
                                 {"--samples"},
                                 {"--dump-config", false},

@@ -95,7 +95,8 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
                  [](FieldVisitor& inner) {
                    SourcePath any;
                    describe(any, inner);
-                 }});
+                 },
+             .item_needs = {R"("path")", R"("source", "target")"}});
 }
 
 void describe_noise(SourceConfig& s, FieldVisitor& v) {

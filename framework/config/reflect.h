@@ -51,6 +51,8 @@ struct SpecialField {
   int least = 0, most = 0;                            // 0: no list
   std::function<void(FieldVisitor&)> item_keys = {};  // set if an item may be a map
   bool named = false;                                 // a map from names to item_keys
+  // Sets of item_keys of which a map must have one, as lists of JSON strings.
+  std::vector<std::string> item_needs = {};
 };
 
 class FieldVisitor {

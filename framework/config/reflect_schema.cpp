@@ -31,7 +31,15 @@ class SchemaWriter : public FieldVisitor {
                                object(s.item, s.item_keys, indent_, kSection) + "}") +
                         "}");
     std::string forms = one_of(s.item);
-    if (s.item_keys) forms += ", " + object(s.item, s.item_keys, indent_, kMap);
+    if (s.item_keys) {
+      std::string needs;
+      for (const std::string& keys : s.item_needs)
+        needs +=
+            (needs.empty() ? "" : ", ") + (R"({"type": "object", "required": [)" + keys + "]}");
+      std::string map = object(s.item, s.item_keys, indent_, kMap);
+      if (!needs.empty()) map.insert(1, "\"anyOf\": [" + needs + "], ");
+      forms += ", " + map;
+    }
     const std::string item = R"({"anyOf": [)" + forms + "]}";
     if (s.item_keys) forms = item;  // nested, as its keys are none of the configuration's
     if (!s.single)

@@ -137,7 +137,8 @@ struct BasicVisibility {
   constexpr void each_part(Span<Int> s, Int zero, F&& f) const {
     const Int first = s.nearest(beyond.first - zero),
               last = s.nearest(std::max(beyond.first, beyond.last) - zero);
-    for (const Span<Int> part : {Span<Int>{s.begin, first}, {first, last}, {last, s.end}})
+    const Span<Int> parts[] = {{s.begin, first}, {first, last}, {last, s.end}};
+    for (const Span<Int> part : parts)
       if (part.size() > 0) f(part);
   }
   constexpr bool is_global(Span<Int> part, Int zero) const {

@@ -137,9 +137,11 @@ graph::Value SelfAttention::record(graph::Recorder& r, graph::Value x,
   Visibility own = options_.visible, first{};
   if (global_) own.beyond.from = first.beyond.to = options_.own_projections;
   graph::Value y = attend(r, qkv_, own, x, c);
-  if (global_)
+  if (global_) {
+    const graph::Recorder::Named of_global(r, "global");
     y = ops::dropout_add(r, attend(r, *global_, first, x, c), y, 0,
                          inside_tp_region(context_, c.rows, options_.heads * options_.head_size));
+  }
   return gated_output(r, x, y, c.rows);
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 // Where things lie, in bytes: documents of this rank and of all, what is computed of a group of P
 // queries and V documents, and gradients of the documents in the type of sums.
-struct Workspace {
+struct PairsWorkspace {
   std::int64_t own, all, cols, pairs, candidates, element, accum;
 
   static std::int64_t whole_lines(std::int64_t bytes) { return round_up(bytes, 64); }
@@ -37,7 +37,7 @@ struct Workspace {
 };
 
 template <class T>
-T* in_workspace(const graph::Exec& e, std::int64_t bytes) {
+T* in_pairs_workspace(const graph::Exec& e, std::int64_t bytes) {
   return reinterpret_cast<T*>(e.workspace() + bytes);
 }
 
@@ -99,7 +99,7 @@ void make_gradients(S& s, const Group<T>& g) {
                                         .ldc = g.cols});
 }
 
-graph::Work work_of(const Workspace& s, std::int64_t groups, bool gradients) {
+graph::Work work_of(const PairsWorkspace& s, std::int64_t groups, bool gradients) {
   graph::Work w{
       .extra_elements =
           groups * s.pairs * (s.candidates * (gradients ? 3 : 1) + s.cols * (gradients ? 5 : 2)),
@@ -125,7 +125,7 @@ struct Pairs {
   std::int64_t pairs_of_group() const {
     return is_shared() || options.group == 0 ? pairs() : options.group;
   }
-  Workspace space() const {
+  PairsWorkspace space() const {
     const std::int64_t own = pairs() * documents(), all = own * options.ranks;
     return {own,
             all,
@@ -153,7 +153,7 @@ struct Contrastive final : graph::StagedOp, Pairs {
 
   std::vector<comm::CollectiveCall> exchanges(graph::Phase phase) const override {
     if (!is_shared()) return {};
-    const Workspace s = space();
+    const PairsWorkspace s = space();
     std::vector<comm::CollectiveCall> all{
         {comm::Collective::all_gather, options.axes, s.all * cols * s.element}};
     if (phase == graph::Phase::backward)
@@ -161,7 +161,7 @@ struct Contrastive final : graph::StagedOp, Pairs {
     return all;
   }
   graph::Exchanged exchanged(graph::Phase, std::size_t k, const graph::Exec& e) const override {
-    const Workspace s = space();
+    const PairsWorkspace s = space();
     const auto at = [&](std::int64_t byte, DType t, std::int64_t n) {
       return Tensor{e.workspace() + byte, t, {n, cols}};
     };
@@ -194,7 +194,7 @@ struct Contrastive final : graph::StagedOp, Pairs {
     kernels::copy_rows(
         s, kernels::CopyRowsArgs<T>{pairs(), documents() * cols,
                                     e.in(x).ptr<T>() + before_documents(), options.texts * cols,
-                                    in_workspace<T>(e, 0), documents() * cols, false});
+                                    in_pairs_workspace<T>(e, 0), documents() * cols, false});
   }
 
   template <class T, class S>
@@ -206,32 +206,32 @@ struct Contrastive final : graph::StagedOp, Pairs {
   template <class T>
   Group<T> group_at(const graph::Exec& e, std::int64_t group) const {
     using W = Accum<T>;
-    const Workspace at = space();
+    const PairsWorkspace at = space();
     const std::int64_t begin = group * at.candidates * cols;
-    W* const max = in_workspace<W>(e, at.statistics());
+    W* const max = in_pairs_workspace<W>(e, at.statistics());
     return {
         .rows = at.pairs * options.texts,
         .cols = cols,
         .scale = static_cast<W>(options.scale),
         .x = e.in(x).ptr<T>() + group * at.pairs * options.texts * cols,
-        .places = in_workspace<std::int32_t>(e, at.places()),
-        .queries = in_workspace<T>(e, at.queries()),
-        .documents = in_workspace<T>(e, is_shared() ? at.gathered() : 0) + begin,
-        .gradients = in_workspace<W>(e, at.gradients()) + begin,
+        .places = in_pairs_workspace<std::int32_t>(e, at.places()),
+        .queries = in_pairs_workspace<T>(e, at.queries()),
+        .documents = in_pairs_workspace<T>(e, is_shared() ? at.gathered() : 0) + begin,
+        .gradients = in_pairs_workspace<W>(e, at.gradients()) + begin,
         .args = {.rows = at.pairs,
                  .cols = at.candidates,
                  .stride = at.pitch(),
                  .padded_cols = at.candidates,
                  .vocab_size = at.candidates,
-                 .logits = in_workspace<T>(e, at.logits()),
-                 .labels = in_workspace<std::int32_t>(e, at.labels()),
+                 .logits = in_pairs_workspace<T>(e, at.logits()),
+                 .labels = in_pairs_workspace<std::int32_t>(e, at.labels()),
                  .max = max,
                  .sums = max + at.pairs,
                  .gradient_scale =
                      e.numbers()
                          ? &e.numbers()->gradient_scale[static_cast<std::size_t>(options.objective)]
                          : nullptr,
-                 .loss = in_workspace<double>(e, at.losses()),
+                 .loss = in_pairs_workspace<double>(e, at.losses()),
                  .total = e.out(total).ptr<double>(),
                  .correct = hits(e)}};
   }
@@ -241,7 +241,7 @@ struct Contrastive final : graph::StagedOp, Pairs {
   void compare(S& s, graph::Exec& e, std::int64_t group, bool gradients) const {
     const Group<T> g = group_at<T>(e, group);
     make_logits(s, g, e.in(labels).ptr<std::int32_t>() + group * g.rows,
-                in_workspace<std::int32_t>(e, space().labels()));
+                in_pairs_workspace<std::int32_t>(e, space().labels()));
     show(e, g);
     gradients ? kernels::cross_entropy_statistics_and_gradient(s, g.args)
               : kernels::cross_entropy_statistics(s, g.args);
@@ -261,13 +261,13 @@ struct Contrastive final : graph::StagedOp, Pairs {
     using W = Accum<T>;
     const graph::GradSlot dx = e.grad_in(x);
     if (!dx || !options.makes_gradient) return;
-    const Workspace at = space();
+    const PairsWorkspace at = space();
     const std::int64_t width = documents() * cols;
     kernels::convert_rows(
-        s,
-        kernels::ConvertRowsArgs<W, T>{
-            pairs(), width, in_workspace<W>(e, is_shared() ? at.own_gradients() : at.gradients()),
-            width, dx.tensor.ptr<T>() + before_documents(), options.texts * cols, true});
+        s, kernels::ConvertRowsArgs<W, T>{
+               pairs(), width,
+               in_pairs_workspace<W>(e, is_shared() ? at.own_gradients() : at.gradients()), width,
+               dx.tensor.ptr<T>() + before_documents(), options.texts * cols, true});
   }
 
   template <class T>

@@ -78,10 +78,11 @@ Contents::Contents(const config::Config& config, const nn::BatchShape& shape) {
                                 : s == 0           ? "encoder."
                                                    : "decoder.",
                         name = std::string(kMaps) + stack + std::to_string(l);
+      const config::AttentionConfig& a = stacks[s][l].attention;
       if (std::ranges::find(maps, name, &AttentionMap::name) == maps.end())
-        mixers[name] = stacks[s][l].attention.type == "softmax"
+        mixers[name] = a.global_projections || a.blocks.others == config::OtherBlocks::first
                            ? "with projections of global positions or repeated blocks"
-                           : "of type " + stacks[s][l].attention.type;
+                           : "of type " + a.type;
     }
 }
 
@@ -118,7 +119,8 @@ std::vector<AttentionMap> Contents::maps_of(const std::vector<std::string>& word
     const std::size_t colon = word.find(':');
     const std::string layer = word.substr(0, colon), name = std::string(kMaps) + layer;
     if (const auto none = mixers.find(name); none != mixers.end())
-      throw Error(ExitCode::usage, "--attention " + in_quotes(word) + ": attention " + none->second + " has no weights of keys to show");
+      throw Error(ExitCode::usage, "--attention " + in_quotes(word) + ": attention " +
+                                       none->second + " has no weights of keys to show");
     const auto found = std::ranges::find(maps, name, &AttentionMap::name);
     if (found == maps.end()) {
       std::vector<std::string_view> layers;

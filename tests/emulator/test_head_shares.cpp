@@ -17,7 +17,8 @@ void expect_shares_as_cpu(const Rows& rows, const kernels::HeadSections& section
       for (const bool accumulate : {false, true})
         expect_as_cpu([&]<class D>() -> Results {
           typename D::template Array<T> from("from", rounded<T>(random_values(elements, 1))),
-              to("to", rounded<T>(random_values(elements, 2)));
+              to("to", elements);
+          if (accumulate) to.assign(rounded<T>(random_values(elements, 2)));
           auto& s = D::stream();
           kernels::head_shares(s, kernels::HeadSharesArgs<T>{rows, sections, heads, exchanged, from,
                                                              to, accumulate});

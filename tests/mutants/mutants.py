@@ -79,10 +79,18 @@ ROOMS = {
         ("ops/ring_attention.cpp", "return «(options.share.rank - hop + ranks()) % ranks()»", "(options.share.rank + hop) % ranks()", ["ranks4:All/Contexts*Float64*"]),
         ("ops/ring_attention.cpp", "«Base::visible(of).seen({0, of.queries}, {0, of.keys}) != Seen::none»", "hop == 0", ["ranks2:All/Contexts*Float64*"]),
         ("ops/attention.h", "return «of.first_key» + options.queries", "0", ["ranks2:All/Contexts*Float64*"]),
-        ("core/visibility.h", "between(«queries.begin - left», keys)", "keys.begin", ["unit:Visibility*"]),
+        ("core/visibility.h", "keys.part({«queries.begin - left», queries.end + right})", "keys.begin", ["unit:Visibility*"]),
+        ("core/landmarks.h", "(k >= q - 1 && «k <= q + 1») || draws(q, k)", "k <= q", ["unit:Visibility*"]),
+        ("core/landmarks.h", "add(«last», kNever);", "first", ["unit:Visibility*"]),
+        ("core/landmarks.h", "low + i < beside ? low + i : «low + i + beside_end - beside»", "low + i", ["unit:Visibility*"]),
+        ("kernels/head_shares.h", "return first + «rank * share» + place;", "0", ["ranks2:*Contexts*"]),
+        ("kernels/head_shares.h", "f(first + rank * share, «place», share)", "0", ["ranks2:*Contexts*"]),
+        ("kernels/head_shares.h", "theirs.start(«static_cast<int>(chunk)»)", "0", ["ranks2:*Contexts*"]),
+        ("ops/head_shares.cpp", "kernels::CopyArgs<T>{n * each, from + (backward ? own : all),\n                                                  to + (backward ? all : own), «backward»}", "false", ["ops:*share_of*"]),
+        ("data/loader.cpp", "mask[i] < 0 || «mask[i] != mask[i - 1]»", "false", ["script:test_chats"]),
         ("core/visibility.h", "return «most <= right && -least <= left» ?", "most <= right", ["unit:Visibility*"]),
         ("core/visibility.h", "within(right) - within(«-left - 1»)", "-left", ["unit:Visibility*"]),
-        ("kernels/cpu/attention_tile.h", "+ «first_key * a.kv_stride»", "0", ["unit:Attention*"]),
+        ("kernels/cpu/attention_tile.h", "+ «run.key * a.kv_stride»", "0", ["unit:Attention*"]),
         ("kernels/cpu/attention_tile.h", "«hides_by_position()» ||", "false", ["unit:Attention*"]),
         ("kernels/cpu/attention_backward.cpp", "«zero_keys(keys.begin, assigned_.begin);»", ";", ["unit:Attention*"]),
         ("kernels/cpu/attention.cpp", "cap_products(row, visible, «T{1}», a.softcap)", "T{2}", ["unit:Attention*"]),
@@ -331,7 +339,7 @@ ROOMS = {
          "MicroBatch{context.state.micro_batch.first, context.state.micro_batch.first}"),  # buckets are reduced with the first micro-batch
         ("train/engine.cpp", "static_cast<double>(«s.totals.labels[k]»)",
          "shape.sequences_per_rank() * plan_.mesh.layout.size(nn::kBatchAxes) * shape.shape.length"),  # padding counted as labels
-        ("ops/embedding.cpp", "options.padding_idx, d.tensor.ptr<Accum<T>>(), «d.accumulate»", "sizeof(T) == 8 && d.accumulate"),  # tied
+        ("ops/embedding.cpp", "d.tensor.ptr<Accum<T>>(), «d.accumulate»", "sizeof(T) == 8 && d.accumulate"),  # tied
     ]),
     # The same for devices, beside those of the room above that are not of kernels of CPUs: verify.py --faults --device cuda.
     "as_run_cuda": (["emulated:test_as_run"], [

@@ -90,7 +90,10 @@ std::vector<std::pair<std::string, AttentionCase>> beyond_windows() {
 
 // Also attention of ranks that share out sequences, and gather keys and values or pass them round.
 std::vector<OpCase> with_shared_attention(std::vector<OpCase> all) {
-  for (const auto& [name, c] : beyond_windows()) all.push_back(attention_case(name, c));
+  for (const auto& [name, c] : beyond_windows()) {
+    all.push_back(attention_case(name, c));
+    all.back().cancels = c.position == Position::relative;
+  }
   const auto add = [&](const std::string& name, AttentionCase c) {
     for (const bool ring : {false, true}) {
       c.ring = ring;

@@ -2,7 +2,7 @@
 // Tiles of query rows of one head, and the keys that a row sees.
 #include <cmath>
 #include <limits>
-#include <vector>
+#include <span>
 
 #include "kernels/attention.h"
 #include "kernels/cpu/parallel.h"
@@ -41,8 +41,8 @@ struct AttentionTile {
   static constexpr std::int64_t kKeyStep = 16;  // first keys and columns of runs are multiples
   const AttentionArgs<T>& a;
   std::int64_t b, h, first, rows, real;
-  Visibility visible;  // by index
-  std::vector<KeyRun> runs;
+  Visibility visible;      // by index
+  std::span<KeyRun> runs;  // in scratch memory: valid until the thread makes the next tile
   std::int64_t width = 0;  // columns
   bool masked;             // some key may be hidden from a row that sees a later one
 
@@ -54,7 +54,8 @@ struct AttentionTile {
         first(tile * kTileQueries),
         rows(std::min(kTileQueries, args.queries - first)),
         real(keys),
-        visible(args.visible_by_index()) {
+        visible(args.visible_by_index()),
+        runs(scratch<KeyRun, struct Runs>(keys / kKeyStep + 2), 0) {
     const Span<std::int64_t> queries{first, first + rows};
     for (Span<std::int64_t> seen{0, 0}; seen.end < real;)
       if (seen = visible.first_keys(queries, {seen.end, real}); seen.size() > 0) add_run(seen);
@@ -128,7 +129,8 @@ struct AttentionTile {
       }
       width = last.column + last.width;
     }
-    runs.push_back({key, seen.end - key, width});
+    runs = {runs.data(), runs.size() + 1};
+    runs.back() = {key, seen.end - key, width};
     width += seen.end - key;
   }
   // Adds the bias of a row and of keys that it sees by their positions to zeros in added[key], -inf
