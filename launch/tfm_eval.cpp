@@ -46,17 +46,18 @@ devices:
   device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
 Results: loss, the mean negative log-likelihood of the labels without label smoothing, and with
 next sentences the mean of theirs on top; perplexity, exp of the first of these; accuracy, the
-fraction of labels with the highest logit; tokens, the number of labels; of a text that a decoder
-predicts, bits_per_byte, and word_perplexity by words between white space; bleu and chrf of the
-translations, with sacrebleu's defaults. Of labelled data, with _NAME behind each where there are
-several heads: of classes accuracy, f1 (of class 1 where there are two, else the mean of all) and
-mcc, Matthews' correlation coefficient; of tagged words accuracy and f1, of entities where classes
-are named O and B-..., I-...; of numbers pearson and spearman, and the loss is the mean squared
-error. Of pairs of texts recall_at_1, recall_at_10 and mrr: of each query, where its document is among
-those of all, the nearest first; loss and accuracy compare it with those of its batch. The first token of a text and the tokens after the last
-whole window are no labels, and their bytes and words do not count. The labels of a decoder are next tokens in windows of
-train.seq_len; of an encoder, masked tokens, the same in every run; of an encoder-decoder, the
-tokens of the target.
+fraction of labels with the highest logit; tokens, the number of labels; of a text that a
+decoder predicts, bits_per_byte, and word_perplexity by words between white space; bleu and chrf
+of the translations, with sacrebleu's defaults. Of labelled data, with _NAME behind each where
+there are several heads: of classes accuracy, f1 (of class 1 where there are two, else the mean
+of all) and mcc, Matthews' correlation coefficient; of tagged words accuracy and f1, of entities
+where classes are named O and B-..., I-...; of numbers pearson and spearman, and the loss is the
+mean squared error. Of pairs of texts recall_at_1, recall_at_10 and mrr: of each query, where
+its document is among those of all, the nearest first; loss and accuracy compare it with those
+of its batch. The first token of a text and the tokens after the last whole window are no
+labels, and their bytes and words do not count. The labels of a decoder are next tokens in
+windows of train.seq_len; of an encoder, masked tokens, the same in every run; of an
+encoder-decoder, the tokens of the target.
 )";
 
 constexpr std::int64_t kPairTokens = 8192;  // of a batch
@@ -100,21 +101,22 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
     return c;
   }
   const bool is_text = args.has("--text");
-  config::SourceConfig c;
   using Files = config::SourceType::Files;
-  c.type = config::first_type(config.model.family, is_text ? Files::text : Files::tokens);
-  c.paths = {{args.get(is_text ? "--text" : "--tokens"), 1}};
   const config::SourceConfig& run = config.data.train;
-  if (run.kind().files == Files::any) c.type = run.type;
-  if (run.type == c.type) {
-    c.mask_probability = run.mask_probability, c.mean_span_length = run.mean_span_length;
-    c.whole_words = run.whole_words;
-    c.permute_sentences = run.permute_sentences, c.rotate = run.rotate;
-    c.delete_tokens = run.delete_tokens, c.mask_tokens = run.mask_tokens;
+  const std::string type =
+      run.kind().files == Files::any
+          ? run.type
+          : config::first_type(config.model.family, is_text ? Files::text : Files::tokens);
+  config::SourceConfig c;
+  if (run.type == type) {
+    c = run;
+    c.weighted = false, c.fim = {};
+  } else {
+    c.field = run.field, c.documents = run.documents, c.next_sentence = run.next_sentence;
   }
+  c.type = type;
+  c.paths = {{args.get(is_text ? "--text" : "--tokens"), 1}};
   config::fill_derived(c, config.model);
-  c.field = run.field;
-  c.documents = run.documents, c.next_sentence = run.next_sentence;
   return c;
 }
 
@@ -201,6 +203,8 @@ int run(int argc, char** argv) {
   const config::SourceConfig source = source_of(args, config);
   config.train = inference::checkpoint_config(dir, overrides)
                      .train;  // masks and spans depend on the run's batches
+  config.data.restart_positions =
+      config.data.restarts() ? config::Switch::yes : config::Switch::no;  // as it was trained
   config.data.train = source;
   const bool pairs = source.kind().pairs;
   for (const char* option : {"--beam", "--length-penalty", "--max-tokens"})
@@ -238,7 +242,7 @@ int run(int argc, char** argv) {
   if (!std::isfinite(totals.mean()))
     throw Error(ExitCode::numerical,
                 "the loss is not finite; the weights hold NaN or Inf, or overflow");
-  if (source.kind().plain_text() && !source.weighted)
+  if (source.kind().plain_text() && !source.weighted && source.fim.rate == 0)
     add_text_scores(config, source, *data.tokenizer, totals, results);
   if (source.kind().labelled) add_label_scores(model, config, source, data, results);
   if (pairs) {

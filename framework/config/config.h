@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "comm/mesh.h"
+#include "config/data_config.h"
+#include "config/model_config.h"
 #include "config/problems.h"
 #include "config/sections.h"
 

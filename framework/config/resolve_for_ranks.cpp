@@ -213,7 +213,7 @@ void check_balance(const Config& c, const Refuse& refuse) {
 
 // Pairs whose documents are each other's negatives are compared in one micro-batch: by each rank
 // alone, or all of the batch by all ranks.
-void check_pairs(Config& c, const Refuse& refuse) {
+void check_pairs(const Config& c, const Refuse& refuse) {
   const HeadConfig* head = c.model.head_of_type("embed");
   if (!head || !c.data.train.kind().labelled) return;
   const std::int64_t texts = c.data.train.texts_of_pair(), data = c.parallel.data,
@@ -234,8 +234,7 @@ void check_pairs(Config& c, const Refuse& refuse) {
   const auto fits = [&](std::int64_t micro) {
     return (whole && micro == local) || (group > 0 && micro % (group * texts) == 0);
   };
-  std::int64_t& micro = c.train.micro_batch_size;
-  if (!fits(micro)) {
+  if (const std::int64_t micro = c.train.micro_batch_size; !fits(micro)) {
     std::vector<std::int64_t> legal;
     for (const std::int64_t d : divisors(local))
       if (fits(d)) legal.push_back(d);
@@ -303,12 +302,12 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
       if (m * length <= kAutoTokens && local / m >= least) micro = m;
     if (c.model.router_loss.balances_batch() && c.model.layers_with_experts() > 0) micro = local;
     if (const HeadConfig* head = c.model.head_of_type("embed")) {
-      const std::int64_t least = c.sequences_together();
-      if (head->group == 0 || local % least != 0)
+      const std::int64_t together = c.sequences_together();
+      if (head->group == 0 || local % together != 0)
         micro = local;
       else
         for (const std::int64_t m : legal)
-          if (m % least == 0 && (micro % least != 0 || m * length <= kAutoTokens)) micro = m;
+          if (m % together == 0 && (micro % together != 0 || m * length <= kAutoTokens)) micro = m;
     }
   } else if (local % micro != 0) {
     refuse({"train.micro_batch_size"},

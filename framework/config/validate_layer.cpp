@@ -137,6 +137,8 @@ void check_landmarks(const LayerConfig& l, const std::string& path, const ModelC
   const bool first = a.blocks.others == OtherBlocks::first;
   only(first, a.blocks.size > 0, blocks + "others", "attention.blocks.size above 0", "drawn");
   only(first, encoder, blocks + "others", "family encoder", "drawn");
+  only(a.blocks.seed > 0, a.blocks.random > 0 && !first, blocks + "seed",
+       "attention.blocks.random above 0 and others drawn", "0");
   if (a.blocks.size > 0 && a.window > 0)
     report({blocks + "size", key + "window"},
            "blocks of " + std::to_string(a.blocks.size) +

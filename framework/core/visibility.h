@@ -20,7 +20,7 @@ template <class Int>
 struct BasicVisibility {
   static constexpr Int kUnlimited = Int{1} << 30;
   Int left = kUnlimited, right = kUnlimited;  // -left <= right
-  // With blocks, the window is within a block and those beside it; if causal, right <= 0.
+  // If it has blocks, the window is within a block and those beside it; if causal, right <= 0.
   BasicLandmarks<Int> beyond = {};
   Int query_at = 0, key_at = 0;  // positions of the query and of the key of index 0
 

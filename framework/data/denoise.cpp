@@ -12,17 +12,6 @@
 namespace tfm::data {
 namespace {
 
-// `count` of the numbers below n, all choices and orders equally likely.
-std::vector<std::size_t> chosen(std::size_t n, std::size_t count, Draws& draws) {
-  std::vector<std::size_t> all(n);
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  for (std::size_t i = 0; i < count; ++i)
-    std::swap(all[i],
-              all[i + static_cast<std::size_t>(draws.below(static_cast<std::int64_t>(n - i)))]);
-  all.resize(count);
-  return all;
-}
-
 // Lengths of spans that hide `hidden` tokens, in any order; never more spans than tokens.
 std::vector<std::int64_t> infill_spans(std::int64_t hidden, double mean, Draws& draws) {
   std::vector<std::int64_t> spans;
@@ -61,15 +50,17 @@ Denoise::Ids Denoise::permuted(const Ids& text, Draws& draws) const {
   std::vector<std::size_t> starts{0};
   for (std::size_t i = 1; i < text.size(); ++i)
     if (words_->begins_sentence(text[i - 1], text[i])) starts.push_back(i);
-  const std::size_t sentences = starts.size();
+  const auto sentences = std::ssize(starts);
   starts.push_back(text.size());
-  const auto moved = static_cast<std::size_t>(
+  const auto moved = static_cast<std::int64_t>(
       std::ceil(static_cast<double>(sentences) * options_.noise.permute_sentences));
-  const std::vector<std::size_t> from = chosen(sentences, moved, draws);
-  std::vector<std::size_t> to = from, order(sentences);
+  const std::vector<std::int64_t> from = draws.chosen(sentences, moved);
+  std::vector<std::int64_t> to = from;
   std::ranges::sort(to);
+  std::vector<std::size_t> order(starts.size() - 1);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  for (std::size_t i = 0; i < moved; ++i) order[to[i]] = from[i];
+  for (std::size_t i = 0; i < from.size(); ++i)
+    order[static_cast<std::size_t>(to[i])] = static_cast<std::size_t>(from[i]);
   Ids out;
   for (const std::size_t s : order)
     out.insert(out.end(), text.begin() + static_cast<std::ptrdiff_t>(starts[s]),

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "core/philox.h"
 
@@ -29,6 +31,15 @@ class Draws {
     std::int64_t n = 0;
     for (; n < most && u > sum; sum += p) p *= mean / static_cast<double>(++n);
     return n;
+  }
+  // `count` of the numbers below n, all choices and orders equally likely.
+  std::vector<std::int64_t> chosen(std::int64_t n, std::int64_t count) {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(n));
+    std::iota(all.begin(), all.end(), std::int64_t{0});
+    for (std::int64_t i = 0; i < count; ++i)
+      std::swap(all[static_cast<std::size_t>(i)], all[static_cast<std::size_t>(i + below(n - i))]);
+    all.resize(static_cast<std::size_t>(count));
+    return all;
   }
 
  private:

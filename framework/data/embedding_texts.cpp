@@ -10,10 +10,6 @@
 namespace tfm::data {
 namespace {
 
-TextFrame frame_of(const config::Config& config, const tokenizer::Tokenizer& tokenizer) {
-  return text_frame(config, {}, tokenizer);  // of a text without another one
-}
-
 void each_row(const config::SourceConfig& source, const LabelledSink& sink) {
   for (const config::SourcePath& path : source.paths)
     for (const std::string& file : io::expand_glob(path.path))
@@ -30,7 +26,7 @@ EmbeddingTexts::EmbeddingTexts(const config::Config& config, const tokenizer::To
       texts_(texts_of_row),
       group_(global_batch_ / texts_),
       seed_(config.train.seed),
-      frame_(frame_of(config, tokenizer)) {
+      frame_(text_frame(config, false, tokenizer)) {
   if (const config::HeadConfig* head = config.model.head_of_type("embed"); head && head->group > 0)
     group_ = head->group;
 }
@@ -85,10 +81,6 @@ Dataset::GlobalBatch EmbeddingTexts::batch(std::int64_t index) const {
 void EmbeddingTexts::fill(std::int64_t index, std::int64_t first, std::int64_t count,
                           const BatchFields& fields) const {
   for (const auto& [field, values] : fields) std::ranges::fill(values, info_of(field).padding);
-  const auto put = [&](Field field, std::int64_t at, std::int64_t value) {
-    if (const auto found = fields.find(field); found != fields.end())
-      found->second[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(value);
-  };
   const std::int64_t rows = texts() / texts_, of_batch = global_batch_ / texts_,
                      begin = endless_ ? index / batches() * rows + index % batches() * of_batch
                                       : index * of_batch;
@@ -96,11 +88,11 @@ void EmbeddingTexts::fill(std::int64_t index, std::int64_t first, std::int64_t c
     const std::int64_t row = (first + i) / texts_, of_row = (first + i) % texts_,
                        text = sampler_->sample(begin + row) * texts_ + of_row;
     if (texts_ > 1 && of_row == 0 && (endless_ || begin + row < rows))
-      put(Field::positives, i, row % group_ * (texts_ - 1));
+      put(fields, Field::positives, i, static_cast<std::int32_t>(row % group_ * (texts_ - 1)));
     std::int64_t at = i * length_;
     const auto add = [&](std::int32_t id) {
-      put(Field::ids, at, id);
-      put(Field::mask, at++, 0);
+      put(fields, Field::ids, at, id);
+      put(fields, Field::mask, at++, 0);
     };
     if (frame_.before) add(*frame_.before);
     const auto t = static_cast<std::size_t>(text);

@@ -45,7 +45,8 @@ void FillInMiddle::rearrange(std::span<std::int32_t> document, Draws& draws) con
 
 std::optional<FillInMiddle> fill_in_middle(const config::Config& config,
                                            const config::SourceConfig& source,
-                                           const tokenizer::Tokenizer& tokenizer) {
+                                           const tokenizer::Tokenizer& tokenizer,
+                                           std::optional<std::int32_t> document_end) {
   const config::FimConfig& fim = source.fim;
   if (fim.rate == 0) return std::nullopt;
   const auto id_of = [&](std::int64_t given, const std::string& key,
@@ -61,7 +62,6 @@ std::optional<FillInMiddle> fill_in_middle(const config::Config& config,
     check_fits("fim's token of the " + key, *id, config.model.vocab_size);
     return *id;
   };
-  const std::int64_t end = source.document_end;
   return FillInMiddle(
       {.rate = fim.rate,
        .spm_rate = fim.spm_rate,
@@ -77,8 +77,7 @@ std::optional<FillInMiddle> fill_in_middle(const config::Config& config,
        .document_begin = source.kind().plain_text() || !config.data.tokenizer.empty()
                              ? tokenizer.begin_of_text()
                              : std::nullopt,
-       .document_end =
-           end >= 0 ? std::optional(static_cast<std::int32_t>(end)) : tokenizer.document_end(),
+       .document_end = document_end,
        .seed = config.train.seed});
 }
 

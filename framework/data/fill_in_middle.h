@@ -41,6 +41,7 @@ class FillInMiddle {
 // Error(usage) if that has none, or the vocabulary has not.
 std::optional<FillInMiddle> fill_in_middle(const config::Config& config,
                                            const config::SourceConfig& source,
-                                           const tokenizer::Tokenizer& tokenizer);
+                                           const tokenizer::Tokenizer& tokenizer,
+                                           std::optional<std::int32_t> document_end);
 
 }  // namespace tfm::data

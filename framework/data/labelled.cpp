@@ -9,12 +9,12 @@
 #include "io/glob.h"
 
 namespace tfm::data {
-namespace {
-
 void put(const BatchFields& fields, Field field, std::int64_t at, std::int32_t value) {
   if (const auto found = fields.find(field); found != fields.end())
     found->second[static_cast<std::size_t>(at)] = value;
 }
+
+namespace {
 
 // The ids of a text, and `tags`: of the first token of each word its class, of other tokens -1.
 std::vector<std::int32_t> tagged(const LabelledRow& row, const config::HeadConfig& head,
@@ -40,7 +40,7 @@ std::vector<std::int32_t> tagged(const LabelledRow& row, const config::HeadConfi
 
 std::vector<std::int32_t> encode_words(std::string_view text, const tokenizer::Tokenizer& tokenizer,
                                        std::vector<std::optional<std::size_t>>& first) {
-  // Where the tokenizer treats each word alone, no token's place in the text is asked for.
+  // No token's place in the text is asked for where the tokenizer treats each word alone.
   const std::vector<std::string_view> words = words_of(text);
   std::vector<std::int32_t> whole = tokenizer.encode(text), apart;
   for (const std::string_view word : words) {
@@ -70,7 +70,11 @@ std::int64_t TextFrame::room(std::int64_t length, bool pairs) const {
   return length - around - (pairs && between ? times_between : 0);
 }
 
-TextFrame text_frame(const config::Config& config, const config::SourceConfig& source,
+bool joins_pairs(const config::Config& config, const config::SourceConfig& source) {
+  return !source.text_pair.empty() && !config.model.embeds();
+}
+
+TextFrame text_frame(const config::Config& config, bool pairs,
                      const tokenizer::Tokenizer& tokenizer) {
   const config::ModelConfig& m = config.model;
   const tokenizer::SpecialIds s = tokenizer.special_ids();
@@ -95,7 +99,7 @@ TextFrame text_frame(const config::Config& config, const config::SourceConfig& s
   } else {
     frame.before = fits("the begin-of-text token",
                         document_begin(config.data.add_begin, tokenizer, "data.tokenizer"));
-    if (source.text_pair.empty()) return frame;
+    if (!pairs) return frame;
     frame.between = fits("the token between two texts", tokenizer.document_end());
     if (!frame.between)
       throw Error(ExitCode::usage,
@@ -114,7 +118,7 @@ Labelled::Labelled(const config::Config& config, const config::SourceConfig& sou
       pairs_(!source.text_pair.empty()),
       types_(config.model.type_vocab_size != 1),
       seed_(config.train.seed),
-      frame_(text_frame(config, source, tokenizer)) {
+      frame_(text_frame(config, pairs_, tokenizer)) {
   for (const config::HeadConfig* head : config.model.labelled_heads()) heads_.push_back(*head);
   if (source.mask_probability == 0) return;
   MaskedLm::check_tokenizer(tokenizer, vocab_size_, false);
@@ -262,16 +266,10 @@ void Labelled::fill_one(const Row& row, const RandomKey& key, std::int64_t seque
 namespace {
 
 class LabelledObjective final : public Objective {
-  // The second text of a head of type embed is a sequence of its own.
-  static config::SourceConfig framed(const config::Config& config, config::SourceConfig source) {
-    if (config.model.embeds()) source.text_pair.clear();
-    return source;
-  }
-
  public:
   void check_tokenizer(const config::Config& config, const config::SourceConfig& source,
                        const tokenizer::Tokenizer& tokenizer) const override {
-    text_frame(config, framed(config, source), tokenizer);
+    text_frame(config, joins_pairs(config, source), tokenizer);
     if (source.mask_probability > 0)
       MaskedLm::check_tokenizer(tokenizer, config.model.vocab_size, false);
   }
@@ -282,9 +280,8 @@ class LabelledObjective final : public Objective {
   }
   std::int64_t sample_length(const config::Config& config, const config::SourceConfig& source,
                              const tokenizer::Tokenizer& tokenizer) const override {
-    const config::SourceConfig one = framed(config, source);
-    const bool pairs = !one.text_pair.empty();
-    return text_frame(config, one, tokenizer).room(config.train.seq_len, pairs) - pairs;
+    const bool pairs = joins_pairs(config, source);
+    return text_frame(config, pairs, tokenizer).room(config.train.seq_len, pairs) - pairs;
   }
   std::vector<nn::BatchShape> shapes(const config::Config& config) const override {
     auto all = Objective::shapes(config);

@@ -22,6 +22,9 @@
 
 namespace tfm::data {
 
+// Sets an element of a field that a batch has.
+void put(const BatchFields& fields, Field field, std::int64_t at, std::int32_t value);
+
 // Ids around the texts of a sequence; those that are absent take no place.
 struct TextFrame {
   std::optional<std::int32_t> before, between, after;
@@ -31,8 +34,11 @@ struct TextFrame {
   std::int64_t room(std::int64_t length, bool pairs) const;
 };
 // Error(usage) if the tokenizer lacks an id that the family needs, or the vocabulary does.
-TextFrame text_frame(const config::Config& config, const config::SourceConfig& source,
+TextFrame text_frame(const config::Config& config, bool pairs,
                      const tokenizer::Tokenizer& tokenizer);
+// Whether the second text of a row is in the sequence of the first; of a head of type embed it is
+// one of its own.
+bool joins_pairs(const config::Config& config, const config::SourceConfig& source);
 
 // The ids of a text, and for each of its words (words_of()) which is its first; none of a word that
 // is no token. Error(input) as of Tokenizer::encode_with_cuts().

@@ -11,7 +11,7 @@ namespace tfm::data {
 // every path at least once; a path whose share exceeds its size repeats.
 class Mixture {
  public:
-  // Of as many paths; `sizes` are positive. Error(usage) for more than 1000 paths.
+  // A weight and a size for each path; sizes are positive. Error(usage) for more than 1000 paths.
   Mixture(const std::vector<double>& weights, std::vector<std::int64_t> sizes);
   std::int64_t samples() const { return samples_; }  // of an epoch
   struct Item {
@@ -21,8 +21,8 @@ class Mixture {
   Item item(std::int64_t position) const;
 
  private:
-  // By position in a block: its path and its place j. By path: c_k.
-  std::vector<std::int32_t> dealt_, nth_, count_;
+  std::vector<std::int32_t> dealt_, nth_;  // path and place j of each position in a block
+  std::vector<std::int32_t> count_;        // c_k
   std::vector<std::int64_t> sizes_;
   std::int64_t samples_ = 0;
 };

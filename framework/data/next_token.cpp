@@ -78,7 +78,7 @@ class NextTokenObjective final : public Objective {
       document_begin(
           config.data.add_begin, tokenizer,
           "data.add_begin is true, but data.tokenizer " + config.data.tokenizer_or_bytes());
-    fill_in_middle(config, source, tokenizer);
+    fill_in_middle(config, source, tokenizer, document_ends(config, source, tokenizer).id);
   }
   std::int64_t sample_length(const config::Config& config, const config::SourceConfig& source,
                              const tokenizer::Tokenizer&) const override {
@@ -87,9 +87,9 @@ class NextTokenObjective final : public Objective {
   std::unique_ptr<Dataset> open(Opening& o) const override {
     if (o.source.documents == config::Documents::packed) return open_packed(o);
     const Samples s = open_samples(o, o.config.train.seq_len);
-    return std::make_unique<NextToken>(s.source, s.sampler, o.config.train.global_batch_size,
-                                       o.endless, s.documents,
-                                       fill_in_middle(o.config, o.source, o.tokenizer));
+    return std::make_unique<NextToken>(
+        s.source, s.sampler, o.config.train.global_batch_size, o.endless, s.documents,
+        fill_in_middle(o.config, o.source, o.tokenizer, s.documents.id));
   }
 
  private:
@@ -100,7 +100,7 @@ class NextTokenObjective final : public Objective {
     auto packed = std::make_unique<PackedText>(
         source, ends,
         PackedText::Options{train.seq_len, train.global_batch_size, o.endless, o.source.shuffle,
-                            train.seed, fill_in_middle(o.config, o.source, o.tokenizer)});
+                            train.seed, fill_in_middle(o.config, o.source, o.tokenizer, ends.id)});
     o.note(counted(packed->documents(), "document") + " in " +
            counted(packed->sequences(), "sequence") + ", filled to " +
            printed("%.1f", 100 * packed->filled()) + " %" +

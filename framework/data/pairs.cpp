@@ -71,12 +71,13 @@ Pairs::Pairs(const std::vector<PairSpec>& specs, const tokenizer::Tokenizer& tok
     first_.push_back(pairs());
     each_pair(spec, [&](std::string_view source, std::string_view target,
                         const std::string& source_at, const std::string& target_at) {
-      add(0, source, tokenizer, source_at);
-      add(1, target, tokenizer.target(), target_at);
+      add(0, source, tokenizer, source_at,
+          source_vocab_size > 0 ? "source_vocab_size" : "vocab_size");
+      add(1, target, tokenizer.target(), target_at, "vocab_size");
     });
   }
   first_.push_back(pairs());
-  if (shares && specs.size() > 1) mix(*shares);
+  if (shares) mix(*shares);
   std::vector<std::int64_t> count(lengths_.size());
   for (std::int64_t p = 0; p < pairs(); ++p) {
     const auto longest =
@@ -116,14 +117,14 @@ std::int64_t Pairs::pair_at(std::int64_t position) const {
 }
 
 void Pairs::add(int side, std::string_view line, const tokenizer::Tokenizer& tokenizer,
-                const std::string& where) {
+                const std::string& where, const char* key) {
   std::vector<std::int32_t> ids = tokenizer.encode(line);
   const auto most =
       static_cast<std::size_t>(lengths_.back().length) - 1;  // begin or end takes one place
   if (ids.size() > most) ids.resize(most), ++cut_;
   std::int32_t largest = side == 0 ? special_.source_end : std::max(special_.begin, special_.end);
   for (const std::int32_t id : ids) largest = std::max(largest, id);
-  check_known(largest, vocab_sizes_[side], where + ": the tokenizer");
+  check_known(largest, vocab_sizes_[side], where + ": the tokenizer", key);
   ids_[side].insert(ids_[side].end(), ids.begin(), ids.end());
   sides_[side].push_back(static_cast<std::int64_t>(ids_[side].size()));
 }
@@ -246,10 +247,10 @@ class PairsObjective final : public Objective {
     std::vector<PairLength> lengths;
     for (const nn::BatchShape& s : shapes(o.config)) lengths.push_back({s.length, s.sequences});
     const std::int64_t fewest = std::ranges::min(lengths, {}, &PairLength::sequences).sequences;
-    auto pairs = std::make_unique<Pairs>(pair_files(o.source), o.tokenizer, std::move(lengths),
-                                         o.config.model.vocab_size, o.endless && o.source.shuffle,
-                                         o.config.train.seed, o.config.model.decoder_start,
-                                         o.config.model.source_vocab_size, shares_of(o.source));
+    auto pairs = std::make_unique<Pairs>(
+        pair_files(o.source), o.tokenizer, std::move(lengths), o.config.model.vocab_size,
+        o.endless && o.source.shuffle, o.config.train.seed, o.config.model.decoder_start,
+        o.config.model.source_vocab_size, o.endless ? shares_of(o.source) : std::nullopt);
     o.tokens = pairs->tokens();
     if (o.endless && pairs->pairs() < fewest)
       o.note(counted(pairs->pairs(), "sentence pair") + " for batches of " +

@@ -80,8 +80,9 @@ class Pairs final : public Dataset {
   };
   std::int64_t pair_at(std::int64_t position) const;  // of an epoch's
   void mix(const PairShares& shares);
+  // `key` of the model is the size of the side's vocabulary.
   void add(int side, std::string_view line, const tokenizer::Tokenizer& tokenizer,
-           const std::string& where);
+           const std::string& where, const char* key);
   std::shared_ptr<const Epoch> epoch(std::int64_t number) const;
   std::shared_ptr<const Epoch> deal(std::int64_t number) const;
   std::span<const std::int32_t> side(int side, std::int64_t pair) const;

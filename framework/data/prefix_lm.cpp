@@ -37,8 +37,9 @@ class PrefixLmObjective final : public Objective {
   std::string special_use(const config::SourceConfig&) const override {
     return "type prefix_lm needs the ids that begin and end a target";
   }
-  bool check(const config::Config& config, const config::SourceConfig&, const std::string&,
+  bool check(const config::Config& config, const config::SourceConfig&, const std::string& section,
              config::Problems& problems) const override {
+    if (config.train.seq_len < 2 && section != "data.train") return false;  // reported already
     return problems.collect("train.seq_len", [&] {
       if (config.train.seq_len < 2)
         throw Error(ExitCode::usage,

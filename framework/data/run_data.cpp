@@ -59,12 +59,11 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
   check_room(data.tokenizer_or_bytes(), tokenizer.target(), "vocab_size", vocabulary);
   const auto end = document_ends(config, c, tokenizer).id;
   if (end && *end >= vocabulary && ids_end_documents(c))
-    throw Error(ExitCode::usage, "documents is " + word(c.documents) +
-                                     ", but the end-of-document id " + std::to_string(*end) +
+    throw Error(ExitCode::usage, "the end-of-document id " + std::to_string(*end) +
                                      " of data.tokenizer " + config.data.tokenizer_or_bytes() +
                                      " is outside model.vocab_size " + std::to_string(vocabulary) +
                                      "; expected at least " + std::to_string(*end + 1) +
-                                     ", or documents joined");
+                                     ", or documents joined and no fim");
   objective_of(c).check_tokenizer(config, c, tokenizer);
 }
 

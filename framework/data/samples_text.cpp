@@ -11,7 +11,7 @@
 namespace tfm::data {
 namespace {
 
-// Of one token, on one line.
+// The text of one token, on one line.
 std::string shown(const tokenizer::Tokenizer& tokenizer, std::int32_t id) {
   const tokenizer::SpecialIds special = tokenizer.special_ids();
   std::string text = id < tokenizer.vocab_size() ? tokenizer.token_text(id) : "";
@@ -47,10 +47,11 @@ std::string shown(const tokenizer::Tokenizer& tokenizer, std::span<const std::in
 
 std::string samples_text(const config::Config& config, std::int64_t count) {
   const RunData data(config);
+  const std::vector<nn::BatchShape> shapes = batch_shapes(config);
   std::string text;
   for (std::int64_t index = 0, sequence = 0; sequence < count; ++index) {
     const Dataset::GlobalBatch batch = data.train->batch(index);
-    const nn::BatchShape shape = batch_shapes(config).at(batch.shape);
+    const nn::BatchShape& shape = shapes.at(batch.shape);
     for (std::int64_t row = 0; row < batch.sequences && sequence < count; ++row, ++sequence) {
       std::map<Field, std::vector<std::int32_t>> values;
       BatchFields fields;
@@ -75,13 +76,21 @@ std::string samples_text(const config::Config& config, std::int64_t count) {
       const tokenizer::Tokenizer& target = data.tokenizer->target();
       add("source: ", *data.tokenizer, Field::source_ids, Field::source_mask);
       add("input:  ", target, Field::ids, Field::mask);
-      add("label:  ", target, Field::labels, Field::mask);
-      for (const Field field : {Field::sentence_labels, Field::numbers})
-        if (values.contains(field) && info_of(field).counts(values[field][0]))
-          text += "  " + std::string(info_of(field).name) + ": " +
-                  (field == Field::numbers ? number_text(std::bit_cast<float>(values[field][0]))
-                                           : std::to_string(values[field][0])) +
-                  '\n';
+      const auto counts = [&](Field field) {
+        return std::ranges::any_of(values[field],
+                                   [&](std::int32_t v) { return info_of(field).counts(v); });
+      };
+      if (counts(Field::labels)) add("label:  ", target, Field::labels, Field::mask);
+      for (const Field field :
+           {Field::sentence_labels, Field::token_labels, Field::numbers, Field::positives}) {
+        if (!counts(field)) continue;
+        text += "  " + std::string(info_of(field).name) + ":";
+        for (const std::int32_t v : values[field])
+          if (info_of(field).counts(v))
+            text += ' ' + (field == Field::numbers ? number_text(std::bit_cast<float>(v))
+                                                   : std::to_string(v));
+        text += '\n';
+      }
     }
   }
   return text;

@@ -45,18 +45,20 @@ bool all_know_documents(const config::SourceConfig& c) {
 
 DocumentEnds document_ends(const config::Config& config, const config::SourceConfig& c,
                            const tokenizer::Tokenizer& tokenizer) {
-  if (c.documents == config::Documents::joined) return {};
-  if (c.document_end >= 0) return {true, static_cast<std::int32_t>(c.document_end)};
+  const bool apart = c.documents != config::Documents::joined;
+  if (!apart && c.fim.rate == 0) return {};
+  if (c.document_end >= 0) return {apart, static_cast<std::int32_t>(c.document_end)};
   // Without a name, the special ids are not those of the files.
-  if (config.data.tokenizer.empty() && all_know_documents(c)) return {true, std::nullopt};
+  if (config.data.tokenizer.empty() && all_know_documents(c)) return {apart, std::nullopt};
   const auto end = tokenizer.document_end();
   if (!end && !all_know_documents(c))
     throw Error(ExitCode::usage,
-                "documents is " + word(c.documents) + ", but data.tokenizer " +
-                    config.data.tokenizer_or_bytes() + " has no end-of-document token; expected " +
-                    "a vocabulary with <|endoftext|>, <|end_of_text|>, </s>, [SEP] or <eos>, "
-                    "document_end, or documents joined");
-  return {true, end};
+                (apart ? "documents is " + word(c.documents) : std::string("fim cuts documents")) +
+                    ", but data.tokenizer " + config.data.tokenizer_or_bytes() +
+                    " has no end-of-document token; expected a vocabulary with <|endoftext|>, "
+                    "<|end_of_text|>, </s>, [SEP] or <eos>, or document_end" +
+                    (apart ? ", or documents joined" : ""));
+  return {apart, end};
 }
 
 SourceSpec source_spec(const config::SourceConfig& c, std::optional<std::int32_t> document_end) {

@@ -12,7 +12,7 @@ std::vector<std::string> files_of(const config::SourcePath& path);
 bool holds_tokens(const config::SourceConfig& source);
 // Whether each file says itself where documents begin.
 bool all_know_documents(const config::SourceConfig& source);
-// How documents are kept apart, if they are. Error(usage) if nothing ends them.
+// What ends documents, where they are kept apart or rearranged (fim). Error(usage) if nothing does.
 DocumentEnds document_ends(const config::Config& config, const config::SourceConfig& source,
                            const tokenizer::Tokenizer& tokenizer);
 // What a source needs of a tokenizer besides the ids in its token files; empty: nothing.

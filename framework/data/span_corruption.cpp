@@ -19,12 +19,8 @@ constexpr std::int64_t kMostRaw = std::int64_t{1} << 24;  // tokens of text in a
 // `total` cut into `pieces` positive parts, all ways equally likely: the cuts are the places of a
 // shuffled row.
 std::vector<std::int64_t> random_parts(std::int64_t total, std::int64_t pieces, Draws& draws) {
-  std::vector<std::int64_t> places(static_cast<std::size_t>(total - 1));
-  std::iota(places.begin(), places.end(), 1);
-  for (std::int64_t i = 0; i < pieces - 1; ++i)
-    std::swap(places[static_cast<std::size_t>(i)],
-              places[static_cast<std::size_t>(i + draws.below(std::ssize(places) - i))]);
-  places.resize(static_cast<std::size_t>(pieces - 1));
+  std::vector<std::int64_t> places = draws.chosen(total - 1, pieces - 1);
+  for (std::int64_t& place : places) ++place;
   std::sort(places.begin(), places.end());
   places.push_back(total);
   for (std::size_t i = places.size() - 1; i > 0; --i) places[i] -= places[i - 1];

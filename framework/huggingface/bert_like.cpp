@@ -100,4 +100,21 @@ std::vector<std::vector<std::string>> tied(const config::ModelConfig& m, const s
           {head + "bias", head + "decoder.bias"}};
 }
 
+void read_pretraining_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
+  const bool tied = output_is_tied(c, true, has, "cls.predictions.decoder.weight");
+  m.tie_embeddings = tied ? config::TieEmbeddings::yes : config::TieEmbeddings::no;
+  m.set_next_sentence(has("cls.seq_relationship.weight"));
+}
+
+void pretraining_tensors(Table& t, const config::ModelConfig& m, const char* pooler) {
+  tensors(t, m, {"bert.", "cls.predictions.", "transform.dense", "transform.LayerNorm"});
+  if (!m.next_sentence()) return;
+  t.linear(pooler, "pooler", m.d_model, m.d_model, true);
+  t.linear("cls.seq_relationship", std::string(config::kNextSentence), 2, m.d_model, true);
+}
+
+std::vector<std::vector<std::string>> pretraining_tied(const config::ModelConfig& m) {
+  return tied(m, "bert.", "cls.predictions.");
+}
+
 }  // namespace tfm::huggingface::bert_like

@@ -26,12 +26,6 @@ config::ModelConfig read(const io::JsonNode& c) {
   return m;
 }
 
-void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
-  const bool tied = output_is_tied(c, true, has, "cls.predictions.decoder.weight");
-  m.tie_embeddings = tied ? config::TieEmbeddings::yes : config::TieEmbeddings::no;
-  m.set_next_sentence(has("cls.seq_relationship.weight"));
-}
-
 void write(Json& j, const config::ModelConfig& m) {
   bert_like::write(j, m);
   const config::BlocksConfig& blocks = m.attention.blocks;
@@ -54,15 +48,9 @@ Needs needs(const config::ModelConfig& m) {
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {
-  bert_like::tensors(t, m, {"bert.", "cls.predictions.", "transform.dense", "transform.LayerNorm"});
-  if (!m.next_sentence()) return;
-  t.linear("bert.pooler", "pooler", m.d_model, m.d_model, true);
-  t.linear("cls.seq_relationship", std::string(config::kNextSentence), 2, m.d_model, true);
+  bert_like::pretraining_tensors(t, m, "bert.pooler");
 }
 
-std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
-  return bert_like::tied(m, "bert.", "cls.predictions.");
-}
 bool is_buffer(const std::string& tensor) {
   return tensor == "bert.embeddings.position_ids" || tensor == "bert.embeddings.token_type_ids" ||
          tensor.starts_with("bert.pooler.") || tensor.starts_with("cls.seq_relationship.");
@@ -79,13 +67,13 @@ Architecture big_bird() {
             return std::string(m.next_sentence() ? "BigBirdForPreTraining" : "BigBirdForMaskedLM");
           },
       .read = read,
-      .read_heads = read_heads,
+      .read_heads = bert_like::read_pretraining_heads,
       .write = write,
       .needs = needs,
       .tensors = tensors,
       .base = "bert.",
       .heads = {"cls."},
-      .tied = tied,
+      .tied = bert_like::pretraining_tied,
       .is_buffer = is_buffer,
       .has = {Feature::blocks}};
 }

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "huggingface/bert_like.h"
+#include "huggingface/roberta_like.h"
 
 namespace tfm::huggingface {
 namespace {
 
-constexpr const char* kWindow = "attention_window";
+constexpr const char *kBase = "longformer.", *kWindow = "attention_window";
 constexpr std::int64_t kGlobal = 1;  // tokens
 
 // Of each layer.
@@ -39,14 +39,7 @@ std::vector<std::int64_t> windows_of(const config::ModelConfig& m) {
 }
 
 config::ModelConfig read(const io::JsonNode& c) {
-  config::ModelConfig m = bert_like::read(c, 30522, 1);
-  if (m.padding_idx < 0) c.fail("pad_token_id is null; expected an id, as positions count from it");
-  must_say(c, "hidden_act", "gelu");  // transformers' LM head uses GELU whatever this says
-  m.position_offset = m.padding_idx + 1;
-  if (m.max_seq_len <= m.position_offset)
-    c.fail("max_position_embeddings " + std::to_string(m.max_seq_len) +
-           " is not greater than pad_token_id " + std::to_string(m.padding_idx));
-  m.max_seq_len -= m.position_offset;
+  config::ModelConfig m = roberta_like::read(c, 30522);
   m.attention.global_tokens = kGlobal, m.attention.global_projections = true;
   const std::vector<std::int64_t> windows = windows_in(c, m.n_layers);
   m.attention.window = windows.front();
@@ -61,15 +54,8 @@ config::ModelConfig read(const io::JsonNode& c) {
   return m;
 }
 
-void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
-  m.tie_embeddings = output_is_tied(c, true, has, "lm_head.decoder.weight")
-                         ? config::TieEmbeddings::yes
-                         : config::TieEmbeddings::no;
-}
-
 void write(Json& j, const config::ModelConfig& m) {
-  bert_like::write(j, m);
-  set(j, {{"max_position_embeddings", m.max_seq_len + m.position_offset}});
+  roberta_like::write(j, m);
   const std::vector<std::int64_t> windows = windows_of(m);
   if (contains(j, kWindow) && windows_in(io::JsonNode(j, "config.json"), m.n_layers) == windows)
     return;
@@ -78,33 +64,19 @@ void write(Json& j, const config::ModelConfig& m) {
 
 Needs needs(const config::ModelConfig& m) {
   const auto even = [](std::int64_t window) { return window > 0 && window % 2 == 0; };
-  return bert_like::needs(m) +
-         Needs{{m.position_offset > 0, "position_offset: 1 or more"},
-               {m.padding_idx == m.position_offset - 1, "padding_idx: position_offset - 1"},
-               {m.activation == config::Activation::gelu, "activation: gelu"},
-               {!m.next_sentence(), "next_sentence: false"},
-               {std::ranges::all_of(windows_of(m), even), "even windows (attention.window)"},
+  return roberta_like::needs(m) +
+         Needs{{std::ranges::all_of(windows_of(m), even), "even windows (attention.window)"},
                {m.attention.global_tokens == kGlobal, "attention: {global_tokens: 1}"},
                {m.attention.global_projections, "attention: {global_projections: true}"}};
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {
-  bert_like::tensors(t, m, {"longformer.", "lm_head.", "dense", "layer_norm"});
+  roberta_like::tensors(t, m, kBase);
   for (std::int64_t l = 0; l < m.n_layers; ++l)
     for (const std::string part : {"query", "key", "value"})
       t.linear(
           "longformer.encoder.layer." + std::to_string(l) + ".attention.self." + part + "_global",
           "layers." + std::to_string(l) + ".attention.global_" + part, m.d_model, m.d_model, true);
-}
-
-std::vector<std::vector<std::string>> tied(const config::ModelConfig& m) {
-  return bert_like::tied(m, "longformer.", "lm_head.");
-}
-
-bool is_buffer(const std::string& tensor) {
-  return tensor == "longformer.embeddings.position_ids" ||
-         tensor == "longformer.embeddings.token_type_ids" ||
-         tensor.starts_with("longformer.pooler.dense.");
 }
 
 }  // namespace
@@ -115,14 +87,14 @@ Architecture longformer() {
       .family = config::Family::encoder,
       .class_name = [](const config::ModelConfig&) { return std::string("LongformerForMaskedLM"); },
       .read = read,
-      .read_heads = read_heads,
+      .read_heads = roberta_like::read_heads,
       .write = write,
       .needs = needs,
       .tensors = tensors,
-      .base = "longformer.",
+      .base = kBase,
       .heads = {"lm_head."},
-      .tied = tied,
-      .is_buffer = is_buffer,
+      .tied = [](const config::ModelConfig& m) { return roberta_like::tied(m, kBase); },
+      .is_buffer = [](const std::string& t) { return roberta_like::is_buffer(t, kBase); },
       .windows = Windows::any,
       .has = {Feature::global_tokens}};
 }

@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "huggingface/config.h"
+#include "huggingface/mxfp4.h"
 #include "huggingface/sentence_encoder.h"
 #include "huggingface/sidecars.h"
 #include "io/json.h"
@@ -36,23 +37,6 @@ template <class Read>
 void with_weight_type(const std::string& dtype, const Read& read) {
   dtype == "F32" ? read(float{}) : dtype == "BF16" ? read(bf16{}) : read(f16{});
 }
-
-// Values of 4 bits: a sign, two bits of exponent, one of mantissa.
-constexpr float kFourBits[] = {0,     0.5F,  1,     1.5F,  2,     3,     4,     6,
-                               -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
-constexpr std::int64_t kScaledTogether = 32;
-// Elements [first, first + count) of a row of blocks, of which the lower half of a byte comes
-// first.
-void decode_mxfp4(const std::byte* blocks, const std::byte* scales, std::int64_t first,
-                  std::int64_t count, float* to) {
-  for (std::int64_t i = first; i < first + count; ++i) {
-    const auto both = static_cast<unsigned>(blocks[i / 2]);
-    const int exponent = static_cast<int>(scales[i / kScaledTogether]) - 127;
-    *to++ = std::ldexp(kFourBits[i % 2 == 0 ? both & 15 : both >> 4], exponent);
-  }
-}
-std::string blocks_of(const std::string& name) { return name + "_blocks"; }
-std::string scales_of(const std::string& name) { return name + "_scales"; }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string s;

@@ -48,14 +48,15 @@ std::vector<float> embeddings(LoadedModel& model, const config::Config& config,
 }
 
 std::vector<std::int64_t> nearer_documents(std::span<const float> queries,
-                                           std::span<const float> documents, std::int64_t width) {
+                                           std::span<const float> documents, std::int64_t width,
+                                           int threads) {
   constexpr std::int64_t kAtOnce = 64;
   const std::int64_t n = std::ssize(documents) / width;
   std::vector<float> products(static_cast<std::size_t>(kAtOnce * n));
   std::vector<std::int64_t> nearer;
+  cpu::Stream stream{threads};
   for (std::int64_t first = 0; first < n; first += kAtOnce) {
     const std::int64_t rows = std::min(kAtOnce, n - first);
-    cpu::Stream stream{1};
     kernels::gemm(stream, kernels::GemmArgs<float>{.transpose_b = true,
                                                    .m = rows,
                                                    .n = n,
@@ -70,7 +71,9 @@ std::vector<std::int64_t> nearer_documents(std::span<const float> queries,
       const auto row =
           std::span(products).subspan(static_cast<std::size_t>(r * n), static_cast<std::size_t>(n));
       const float own = row[static_cast<std::size_t>(first + r)];
-      nearer.push_back(std::ranges::count_if(row, [own](float x) { return x > own; }));
+      const auto earlier = row.first(static_cast<std::size_t>(first + r));
+      nearer.push_back(std::ranges::count_if(row, [own](float x) { return x > own; }) +
+                       std::ranges::count(earlier, own));
     }
   }
   return nearer;
@@ -103,7 +106,8 @@ std::vector<std::pair<std::string, double>> retrieval_scores(
   const std::int64_t width = config.model.d_model;
   const auto half = static_cast<std::size_t>(width) * n;
   const std::span<const float> vectors = all;
-  return retrieval_scores(nearer_documents(vectors.first(half), vectors.subspan(half), width));
+  return retrieval_scores(nearer_documents(vectors.first(half), vectors.subspan(half), width,
+                                           model.rank_context.device.threads()));
 }
 
 }  // namespace tfm::inference

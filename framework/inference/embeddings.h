@@ -13,10 +13,11 @@ namespace tfm::inference {
 std::vector<float> embeddings(LoadedModel& model, const config::Config& config,
                               const data::EmbeddingTexts& texts);
 
-// For each query how many documents have a larger product with it than its own, which has its
-// index. Both are (N, width), row-major.
+// For each query how many documents stand before its own, which has its index, by their product
+// with it; of equal ones the earlier stands first. Both are (N, width), row-major.
 std::vector<std::int64_t> nearer_documents(std::span<const float> queries,
-                                           std::span<const float> documents, std::int64_t width);
+                                           std::span<const float> documents, std::int64_t width,
+                                           int threads);
 // recall_at_1, recall_at_10: the share of queries of which fewer documents are nearer; mrr: the
 // mean of 1 / (1 + nearer documents).
 std::vector<std::pair<std::string, double>> retrieval_scores(std::span<const std::int64_t> nearer);

@@ -18,16 +18,16 @@ std::int64_t sequences_of_pass(const config::Config& config, const nn::BatchShap
                      few = std::clamp<std::int64_t>(kTokens / shape.length, 1, whole);
   const config::HeadConfig* head = config.model.head_of_type("embed");
   if (!head) return few;
-  // Pairs that are compared are together.
-  const std::int64_t pairs = shape.texts * std::max<std::int64_t>(head->group, 1);
-  if (whole * ranks != shape.sequences || whole % shape.texts != 0)
+  // Texts that are compared are together.
+  const std::int64_t together = shape.texts * std::max<std::int64_t>(head->group, 1);
+  const bool all = head->group == 0 || together == shape.sequences;
+  if (whole * ranks != shape.sequences || whole % (all ? shape.texts : together) != 0)
     throw Error(ExitCode::usage, "the pairs of a batch, train.global_batch_size " +
                                      std::to_string(shape.sequences) + " / " +
                                      std::to_string(shape.texts) + " texts, are compared by all " +
                                      std::to_string(ranks) +
                                      " ranks that share it; expected a number that divides them");
-  if (head->group == 0 || whole % pairs != 0) return whole;
-  return pairs * std::max<std::int64_t>(1, std::min(few, whole) / pairs);
+  return all ? whole : together * std::max<std::int64_t>(1, few / together);
 }
 
 // The forward pass for batches of one shape; its memory is allocated at its first use.

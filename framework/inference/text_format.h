@@ -1,10 +1,11 @@
 #pragma once
 // How the texts that a model was trained on begin and end.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "config/sections.h"
+#include "config/data_config.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tfm::inference {

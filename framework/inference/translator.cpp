@@ -104,7 +104,8 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
     if (options_.format.special_tokens && !s.ids.empty() && s.ids.back() == special_.source_end)
       s.ids.pop_back();
     for (const std::int32_t id : s.ids)
-      data::check_known(id, config_.source_vocabulary(), "the tokenizer");
+      data::check_known(id, config_.source_vocabulary(), "the tokenizer",
+                        config_.source_vocab_size > 0 ? "source_vocab_size" : "vocab_size");
     if (s.ids.size() + 1 > most) s.ids.resize(most - 1), ++cut_;
     s.ids.push_back(special_.source_end);
     sources.push_back(std::move(s));

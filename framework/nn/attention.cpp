@@ -92,10 +92,11 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
       output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
               {Placement::shard_columns, options_.bias, options_.output_std}) {}
 
-ops::AttentionOptions SelfAttention::op_options(const LayerContext& c) const {
+ops::AttentionOptions SelfAttention::op_options(const LayerContext& c,
+                                                const Visibility& visible) const {
   ops::AttentionOptions a =
       options_on_rank(context_, options_, c.rows, c.rows, c.training, c.right_padded);
-  a.visible = options_.visible;
+  a.visible = visible;
   if (options_.relative) a.buckets = c.buckets;
   if (options_.alibi) {
     const auto slopes = alibi_slopes(options_.heads);
@@ -148,8 +149,6 @@ graph::Value SelfAttention::record(graph::Recorder& r, graph::Value x,
 graph::Value SelfAttention::attend(graph::Recorder& r, const Linear& projections,
                                    const Visibility& visible, graph::Value x,
                                    const LayerContext& c) const {
-  ops::AttentionOptions a = op_options(c);
-  a.visible = visible;
   return ops::attention(
       r,
       {.q = queries_keys_values(r, projections, x, c.rows, c.rows.sequence_length),
@@ -157,7 +156,7 @@ graph::Value SelfAttention::attend(graph::Recorder& r, const Linear& projections
        .k_segments = c.k_segments,
        .relative_bias = options_.relative ? c.relative_bias : graph::Value{},
        .sinks = record_sinks(context_, r, sinks_)},
-      std::move(a));
+      op_options(c, visible));
 }
 
 std::vector<StateSpec> SelfAttention::states() const {
@@ -169,7 +168,7 @@ graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, co
   const graph::Recorder::Named scope(r, name_);
   x = enter_tp_region(r, context_, x);
   const graph::Value cache = states.front();
-  ops::AttentionOptions a = op_options(c);
+  ops::AttentionOptions a = op_options(c, options_.visible);
   a.keys = div_exact(r.info(cache).shape[0], c.rows.sequences);
   const graph::Value y =
       ops::cached_attention(r, queries_keys_values(r, qkv_, x, c.rows, a.keys), cache,

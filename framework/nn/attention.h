@@ -37,7 +37,7 @@ class SelfAttention final : public Mixer {
                              std::span<const graph::Value> states) const override;
 
  private:
-  ops::AttentionOptions op_options(const LayerContext& c) const;
+  ops::AttentionOptions op_options(const LayerContext& c, const Visibility& visible) const;
   // (tokens, (H + 2 KV) D) with norms and rotary positions, of sequences of at most `length`; x is
   // inside the tensor-parallel region.
   graph::Value queries_keys_values(graph::Recorder& r, const Linear& projections, graph::Value x,

@@ -61,7 +61,10 @@ config::Config config_before(const std::string& path, const checkpoint::Manifest
                     std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
                     "; set the same size to resume, so that every sample is seen once");
   const config::Config before = config::parse_config(m.config, path + "/manifest.json", {});
-  if (const std::string model = config::changed_model(before, now); !model.empty())
+  std::string model = config::changed_model(before, now);
+  if (before.model.embeds() != now.model.embeds())  // without a weight that says so
+    model = "other model.heads";
+  if (!model.empty())
     throw Error(ExitCode::usage,
                 path + " was written with " + model +
                     "; expected the same model to resume it, or another checkpoint.dir");
@@ -89,6 +92,8 @@ void warn_of_changes(const config::Config& before, const config::Config& now, st
                                 "tf32",
                                 "data.train.",
                                 "data.tokenizer",
+                                "data.source_tokenizer",
+                                "data.restart_positions",
                                 "train.seq_len",
                                 "train.global_batch_tokens"};
   const optim::Schedule old_rates = plan::schedule_of(before), rates = plan::schedule_of(now);

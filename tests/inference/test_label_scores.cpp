@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "inference/embeddings.h"
 #include "inference/label_scores.h"
 #include "io/json.h"
 
@@ -63,6 +64,19 @@ TEST(LabelScores, OfEntitiesAreSeqevals) {
       predicted.insert(predicted.end(), text.begin(), text.end());
     expect_equal(inference::f1_of_entities(truth, predicted, names, begins), c.at("f1"), "F1");
   }
+}
+
+TEST(RetrievalScores, EqualVectorsTellNoDocumentApart) {
+  const std::vector<float> alike(8, 0.5F);
+  EXPECT_EQ(inference::nearer_documents(alike, alike, 2, 1),
+            (std::vector<std::int64_t>{0, 1, 2, 3}));
+  const std::vector<float> queries{1, 0, 0, 1}, documents{1, 0.5F, 0.5F, 1};
+  EXPECT_EQ(inference::nearer_documents(queries, documents, 2, 1),
+            (std::vector<std::int64_t>{0, 0}));
+  EXPECT_EQ(inference::nearer_documents(documents, queries, 2, 1),
+            (std::vector<std::int64_t>{0, 0}));
+  const std::vector<float> crossed{0, 1, 1, 0};
+  EXPECT_EQ(inference::nearer_documents(queries, crossed, 2, 1), (std::vector<std::int64_t>{1, 1}));
 }
 
 }  // namespace

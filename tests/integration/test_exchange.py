@@ -71,11 +71,12 @@ def norm(values):
 
 
 def compared_rows(config, batch):
-    """Of logits: all but those of padding of RoBERTa, to which transformers gives a position of its own, of BigBird and Longformer, of Gemma, where queries that see no key get
-    the mean of all values, and of Qwen3-Next, which reads its states."""
+    """Of logits: all but those of padding of RoBERTa, to which transformers gives a position of its own, of BigBird and Longformer, of
+    Gemma, where queries that see no key get the mean of all values, and of Qwen3-Next, which reads its states."""
     ids, mask = (array.array("q", batch[k][2]) for k in ("input_ids", "attention_mask" if "attention_mask" in batch else "input_ids"))
     padded = lambda r: mask[r] == 0
-    hidden = {"roberta": lambda r: ids[r] == config["pad_token_id"], **dict.fromkeys(("big_bird", "gemma2", "longformer", "qwen3_next"), padded)}.get(config["model_type"], lambda r: False)
+    hidden = {"roberta": lambda r: ids[r] == config["pad_token_id"],
+              **dict.fromkeys(("big_bird", "gemma2", "longformer", "qwen3_next"), padded)}.get(config["model_type"], lambda r: False)
     return [r for r in range(len(ids)) if not hidden(r)]
 
 

@@ -102,20 +102,22 @@ TEST(RightPadding, IsKnownToEveryAttention) {
     }
 }
 
-// A model that knows positions by their distance alone says of documents in one sequence what it
-// says of each alone.
+// A model that knows positions by their distance alone, or whose positions restart with each
+// document, says of documents in one sequence what it says of each alone.
 TEST(Documents, ApartInASequenceAreAsAlone) {
   const std::vector<std::int64_t> lengths{5, 9, 1, 10, 7};
   const std::int64_t total = 32;
   for (const std::string position :
-       {"rope", "alibi", "relative, relative: {buckets: 8, max_distance: 12}", "none",
+       {"rope", "alibi", "learned", "sinusoidal",
+        "relative, relative: {buckets: 8, max_distance: 12}", "none",
         "none, attention: {type: gated_delta, key_heads: 2}", "none, attention: {type: linear}"}) {
     config::Config c = config::parse_config(
         "model: {family: decoder, vocab_size: 60, d_model: 32, n_layers: 3, n_heads: 4, "
         "position: " +
             position +
             "}\n"
-            "data: {train: {type: tokens, path: none.bin, documents: separate}}\n",
+            "data: {restart_positions: true, train: {type: tokens, path: none.bin, documents: "
+            "separate}}\n",
         "test", {"train.seq_len=32", "train.global_batch_size=1", "model.init_std=0.3"});
     config::resolve_for_ranks(c, 1);
     std::vector<std::int32_t> ids, labels, documents;

@@ -86,7 +86,7 @@ ROOMS = {
         ("kernels/head_shares.h", "return first + «rank * share» + place;", "0", ["ranks2:*Contexts*"]),
         ("kernels/head_shares.h", "f(first + rank * share, «place», share)", "0", ["ranks2:*Contexts*"]),
         ("kernels/head_shares.h", "theirs.start(«static_cast<int>(chunk)»)", "0", ["ranks2:*Contexts*"]),
-        ("ops/head_shares.cpp", "kernels::CopyArgs<T>{n * each, from + (backward ? own : all),\n                                                  to + (backward ? all : own), «backward»}", "false", ["ops:*share_of*"]),
+        ("ops/head_shares.cpp", "to + (backward ? all : own), «backward»}", "false", ["ops:*share_of*"]),
         ("data/loader.cpp", "mask[i] < 0 || «mask[i] != mask[i - 1]»", "false", ["script:test_chats"]),
         ("core/visibility.h", "return «most <= right && -least <= left» ?", "most <= right", ["unit:Visibility*"]),
         ("core/visibility.h", "within(right) - within(«-left - 1»)", "-left", ["unit:Visibility*"]),
