@@ -180,6 +180,32 @@ void add_label_scores(inference::LoadedModel& model, const config::Config& confi
   }
 }
 
+// The loss and what follows from it, of each head.
+nlohmann::ordered_json losses_of(const inference::Totals& totals,
+                                 const std::vector<config::HeadConfig>& heads) {
+  if (totals.labels[0] == 0)
+    throw Error(ExitCode::input,
+                heads.size() > 1
+                    ? "the data has no labels of head " + in_quotes(heads[0].name) +
+                          ", the first of model.heads, which `loss` and `accuracy` are of"
+                    : "the data has no labels; expected at least one sequence of train.seq_len "
+                      "tokens");
+  nlohmann::ordered_json results{{"loss", totals.mean()}};
+  if (heads[0].type != "regress") {
+    results["perplexity"] = totals.perplexity();
+    results["accuracy"] = totals.accuracy();
+  }
+  for (std::size_t k = 0; k < heads.size() && heads.size() > 1; ++k) {
+    if (totals.labels[k] == 0) continue;
+    results["loss_" + heads[k].name] = totals.mean(k);
+    if (heads[k].type != "regress") results["accuracy_" + heads[k].name] = totals.accuracy(k);
+  }
+  if (!std::isfinite(totals.mean()))
+    throw Error(ExitCode::numerical,
+                "the loss is not finite; the weights hold NaN or Inf, or overflow");
+  return results;
+}
+
 int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv,
                                {{"--text"},
@@ -221,27 +247,7 @@ int run(int argc, char** argv) {
   if ((pairs || source.kind().labelled) && rank_of_launch() == 0)  // of texts that were truncated
     for (const std::string& note : data.notes) std::fprintf(stderr, "warning: %s\n", note.c_str());
   const inference::Totals totals = inference::evaluate(model, config, *data.validation);
-  const std::vector<config::HeadConfig>& heads = model.config.model.heads;
-  if (totals.labels[0] == 0)
-    throw Error(ExitCode::input,
-                heads.size() > 1
-                    ? "the data has no labels of head " + in_quotes(heads[0].name) +
-                          ", the first of model.heads, which `loss` and `accuracy` are of"
-                    : "the data has no labels; expected at least one sequence of train.seq_len "
-                      "tokens");
-  nlohmann::ordered_json results{{"loss", totals.mean()}};
-  if (heads[0].type != "regress") {
-    results["perplexity"] = totals.perplexity();
-    results["accuracy"] = totals.accuracy();
-  }
-  for (std::size_t k = 0; k < heads.size() && heads.size() > 1; ++k) {
-    if (totals.labels[k] == 0) continue;
-    results["loss_" + heads[k].name] = totals.mean(k);
-    if (heads[k].type != "regress") results["accuracy_" + heads[k].name] = totals.accuracy(k);
-  }
-  if (!std::isfinite(totals.mean()))
-    throw Error(ExitCode::numerical,
-                "the loss is not finite; the weights hold NaN or Inf, or overflow");
+  nlohmann::ordered_json results = losses_of(totals, model.config.model.heads);
   if (source.kind().plain_text() && !source.weighted && source.fim.rate == 0)
     add_text_scores(config, source, *data.tokenizer, totals, results);
   if (source.kind().labelled) add_label_scores(model, config, source, data, results);

@@ -107,6 +107,10 @@ int run(int argc, char** argv) {
                                 {"--trace", false},
                                 {"--json", false}},
                                config::meant_key);
+  for (const char* other : {"--table", "--trace"})
+    if (args.has("--suggest") && args.has(other))
+      throw Error(ExitCode::usage,
+                  std::string(other) + " is of one layout, --suggest compares several");
   const int ranks = static_cast<int>(args.integer("--ranks", 1, 1, launch::kMostRanks));
   const auto [read, described] = read_subject(args);
   const plan::DeviceModel device = device_model(described, args, read, ranks);

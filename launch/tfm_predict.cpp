@@ -220,6 +220,7 @@ int run(int argc, char** argv) {
   const launch::Arguments args(
       argc, argv, {{"--head"}, {"--all", false}, {"--embed"}, {"--tokenizer"}}, config::meant_key);
   launch::Launch launch;
+  if (args.get("--embed") != "-") args.check_outputs({"--embed"});
   const std::string dir = launch.verified_path(args.only("model directory"));
   config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);
   std::vector<const config::HeadConfig*> heads = config.model.labelled_heads();

@@ -29,16 +29,16 @@ constexpr const char* kHelp =
                                 [OPTION...] [section.key=value ...]
   MODEL_DIR      a Hugging Face directory, a checkpoint, or a directory of checkpoints
   --batch FILE   int64 tensors that the model uses, and no others, named as in transformers:
-                 input_ids (B, T), attention_mask, token_type_ids, decoder_input_ids (default: the
-                 labels shifted right), decoder_attention_mask, labels (-100: ignored; not shifted
-                 for a decoder); HEAD_label (B) of a head that classifies sequences, such as
-                 next_sentence_label; HEAD_labels (B, T) of one that tags tokens; HEAD_label (B),
-                 float32 (NaN: ignored), of one of type regress; all are called labels if the model
-                 has no other head; of one of type embed, labels (B): at each query the index of its
-                 document among those of its group, else -100
-  --out FILE     float32 logits (B, T, V), logits.HEAD (B, classes), (B, T, classes) or (B, 1), embedding (B, C) and,
-                 with labels, loss (1), the weighted sum of the heads' means over all labels that
-                 are not ignored; NaN if all of a head are
+                 input_ids (B, T), attention_mask, global_attention_mask, token_type_ids,
+                 decoder_input_ids (default: the labels shifted right), decoder_attention_mask,
+                 labels (-100: ignored; not shifted for a decoder); HEAD_label (B) of a head that
+                 classifies sequences, such as next_sentence_label; HEAD_labels (B, T) of one that
+                 tags tokens; HEAD_label (B), float32 (NaN: ignored), of one of type regress; all are
+                 called labels if the model has no other head; of one of type embed, labels (B): at
+                 each query the index of its document among those of its group, else -100
+  --out FILE     float32 logits (B, T, V), logits.HEAD (B, classes), (B, T, classes) or (B, 1),
+                 embedding (B, C) and, with labels, loss (1), the weighted sum of the means of heads
+                 over all labels that are not ignored; NaN if all of a head are
   --gradients    also write grad.NAME for every parameter, with Hugging Face's names and shapes
   --activations NAME...
                  also write these values of the forward pass, NAME (B, T, width); `layers.*.output`
@@ -234,6 +234,15 @@ launch::Patch patch_of(const std::string& text, const launch::Contents& contents
   return {a, file.read<float>(name)};
 }
 
+// `all` changes each unit or head of a part alone, beside what is named.
+void expect_once(const std::vector<launch::Ablation>& ablations) {
+  for (const launch::Ablation& a : ablations)
+    if (a.which.empty() && std::ranges::count(ablations, a.weight, &launch::Ablation::weight) > 1)
+      throw Error(ExitCode::usage,
+                  "--ablate " + in_quotes(a.part) +
+                      " is asked for twice, once with `all`; expected one of them");
+}
+
 Inside inside_of(const launch::Arguments& args, const config::Config& config,
                  const ProbeBatch& given) {
   Inside inside;
@@ -247,6 +256,7 @@ Inside inside_of(const launch::Arguments& args, const config::Config& config,
   }
   for (const std::string& text : args.all("--ablate"))
     inside.ablations.push_back(launch::ablation_of(text, config));
+  expect_once(inside.ablations);
   const bool of_each = std::ranges::any_of(
       inside.ablations, [](const launch::Ablation& a) { return a.which.empty(); });
   const bool changed = !inside.ablations.empty() || !inside.patches.empty();
@@ -323,6 +333,7 @@ int run(int argc, char** argv) {
     throw Error(ExitCode::usage,
                 "--out " + in_quotes(args.get("--out")) + " is the batch; choose another file");
   launch::Launch launch;
+  args.check_outputs({"--out"});
   const std::string dir = launch.verified_path(args.only("model directory"));
   config::Config config = probe_config(dir, args.overrides());
   if (args.has("--list")) return list(args, dir, config);

@@ -91,6 +91,9 @@ int run(int argc, char** argv) {
         throw Error(ExitCode::usage, std::string(other) + " is for one run, --sweep for several");
     return launch::run_sweep(args);
   }
+  for (const char* other : {"--check", "--dump-config"})
+    if (args.has("--samples") && args.has(other))
+      throw Error(ExitCode::usage, std::string(other) + " and --samples: expected one of them");
   const auto print = [](const std::string& text) {
     if (rank_of_launch() == 0) std::printf("%s", text.c_str());
     return 0;
@@ -146,7 +149,8 @@ int run(int argc, char** argv) {
 
 int tfm::launch::train_main(int argc, char** argv) {
   using tfm::launch::Output;
-  const bool prints = std::any_of(argv + 1, argv + argc, [](const std::string& a) {
+  const bool prints = std::any_of(argv + 1, argv + argc, [](const std::string& word) {
+    const std::string a = word.substr(0, word.find('='));
     return a == "--check" || a == "--samples" || a == "--dump-config" || a == "--keys" ||
            a == "--json-schema";
   });

@@ -98,6 +98,13 @@ graph::Value Embeddings::add_positions(nn::Recording& rec, graph::Value x, graph
 
 graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens, const Inputs& in,
                                     const Rows& rows, bool training) const {
+  const graph::Value x = record(rec, tokens, in, rows, training);
+  nn::name_outside(*rec.tape, context_, "embeddings", x, rows);
+  return x;
+}
+
+graph::Value Embeddings::record(nn::Recording& rec, const Vocabulary& tokens, const Inputs& in,
+                                const Rows& rows, bool training) const {
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "embedding", comm::Purpose::embedding);
   const ops::ActivationRegion place = nn::outside_tp_region(context_, rows, config_.d_model);
@@ -107,7 +114,6 @@ graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens
                          nn::inside_tp_region(context_, rows, config_.d_model));
   x = add_positions(rec, nn::leave_tp_region(r, context_, x), in.positions, place);
   if (norm_) x = (*norm_)(r, x);
-  nn::name_outside(r, context_, "", x, rows);
   const double p = training ? config_.dropout.embedding : 0;
   return p > 0 ? ops::dropout_add(r, x, {}, p, place) : x;
 }

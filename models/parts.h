@@ -51,6 +51,8 @@ class Embeddings {
                           const Rows& rows, bool training) const;
 
  private:
+  graph::Value record(nn::Recording& rec, const Vocabulary& tokens, const Inputs& in,
+                      const Rows& rows, bool training) const;
   bool has_table() const;  // of positions
   // x plus positions, which may be absent.
   graph::Value add_positions(nn::Recording& rec, graph::Value x, graph::Value positions,

@@ -135,13 +135,12 @@ void describe(FimConfig& f, FieldVisitor& v) {
           f.rate);
   v.value(share("spm_rate", "share of these that become suffix, prefix, middle instead"),
           f.spm_rate);
-  const char* id =
-      "id of the special token; -1: the tokenizer's, by the names that Qwen, StarCoder, "
-      "SantaCoder, "
-      "Code Llama or DeepSeek-Coder have for it";
-  v.value(number("prefix", -1, id), f.prefix);
-  v.value(number("middle", -1, id), f.middle);
-  v.value(number("suffix", -1, id), f.suffix);
+  v.value(number("prefix", -1,
+                 "id of the special token; -1: the tokenizer's, by the names that Qwen, StarCoder, "
+                 "SantaCoder, Code Llama or DeepSeek-Coder have for it"),
+          f.prefix);
+  v.value(number("middle", -1, "as `prefix`"), f.middle);
+  v.value(number("suffix", -1, "as `prefix`"), f.suffix);
 }
 
 void describe(SourceConfig& s, FieldVisitor& v) {

@@ -67,7 +67,7 @@ Value Recorder::constant(const std::string& name, Shape shape, DType dtype,
 }
 
 void Recorder::name(const std::string& name, Value v, const Part& part) {
-  named_.push_back({name.empty() ? prefix_ : qualified(name), v, part});
+  named_.push_back({qualified(name), v, part});
 }
 
 Value Recorder::apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs,

@@ -94,8 +94,8 @@ class Recorder {
   const ValueInfo& info(Value v) const { return values_[v.id]; }
   const std::vector<ValueInfo>& values() const { return values_; }
   const std::vector<Node>& nodes() const { return nodes_; }
-  // Names a value; `name` empty: as the component that is being recorded. Nothing is kept or
-  // computed for it unless the value is an output of the plan.
+  // Names a value within the component that is being recorded. Nothing is kept or computed for it
+  // unless it is an output of the plan.
   void name(const std::string& name, Value v, const Part& part);
   const std::vector<NamedValue>& named() const { return named_; }
   std::string qualified(const std::string& name) const {

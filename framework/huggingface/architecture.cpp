@@ -173,11 +173,11 @@ std::vector<ExchangedTensor> Architecture::exchanged(const config::ModelConfig& 
   return all;
 }
 
-// Of vectors the class without a head: BertModel of BertForMaskedLM, GPT2Model of GPT2LMHeadModel.
 std::string Architecture::class_of(const config::ModelConfig& model) const {
   if (labels && !model.labelled_heads().empty()) return label_class(model, *labels);
   const std::string name = class_name(model);
   if (!model.embeds()) return name;
+  if (headless) return headless;
   return name.substr(0, std::min(name.find("For"), name.find("LMHead"))) + "Model";
 }
 

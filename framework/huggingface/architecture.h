@@ -88,6 +88,8 @@ struct Architecture {
   bool delta = false;                  // some layers have the gated delta rule instead of attention
   const char* mixer = "softmax";       // attention.type
   const LabelHeads* labels = nullptr;  // its classes that have a head for labels; null: none
+  // The class without a head; null: BertModel of BertForMaskedLM, GPT2Model of GPT2LMHeadModel.
+  const char* headless = nullptr;
 
   // The name in this class, as transformers maps it: older names, and names of the base model.
   std::string current_name(std::string tensor) const;

@@ -129,6 +129,7 @@ Architecture gemma3_text() {
   a.windows = Windows::some;
   a.has = {Feature::gemma, Feature::norm_plus_one};
   a.local_rope = true;
+  a.headless = "Gemma3TextModel";  // Gemma3Model reads images
   return a;
 }
 

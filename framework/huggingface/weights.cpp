@@ -90,8 +90,10 @@ HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
   model_ = model_of(config, [&](const std::string& tensor) {
     return tensors_.contains(tensor) && !is_nothing(tensor);
   });
-  if (const auto head = sentence_head(dir)) model_.heads = {*head};
-  config::fill_derived(model_, model_.max_seq_len);
+  if (const auto head = sentence_head(dir)) {
+    model_.heads = {*head};
+    config::fill_derived(model_, model_.max_seq_len);
+  }
   take_tied_names();
   check(model_);
 }

@@ -153,7 +153,7 @@ Norms norms_of(const io::SafetensorsReader& file, const std::string& name) {
 
 std::string residual(const io::SafetensorsReader& file, const std::string& stack) {
   std::vector<std::pair<double, std::string>> states;
-  if (file.has(stack + "embedding")) states.emplace_back(0, stack + "embedding");
+  if (file.has(stack + "embeddings")) states.emplace_back(0, stack + "embeddings");
   for (const auto& [layer, name] : numbered(file, stack + "layers.", ".output"))
     states.emplace_back(layer + 1, name);
   std::erase_if(states, [&](const auto& s) {

@@ -197,22 +197,21 @@ Json describe_trace(const plan::RankPlans& plans) {
 void print_table(const Json& rows) {
   std::printf("%-32s %5s %14s %12s %16s  %s\n", "component", "times", "parameters", "FLOP a step",
               "bytes kept", "shapes of parameters");
-  std::int64_t parameters = 0, bytes = 0;
+  std::int64_t parameters = 0;
   double flops = 0;
   const auto line = [](const std::string& name, const std::string& times, std::int64_t count,
-                       double work, std::int64_t kept, const std::string& shapes) {
-    std::printf("%-32s %5s %14lld %12.4g %16lld  %s\n", name.c_str(), times.c_str(),
-                static_cast<long long>(count), work, static_cast<long long>(kept), shapes.c_str());
+                       double work, const std::string& kept, const std::string& shapes) {
+    std::printf("%-32s %5s %14lld %12.4g %16s  %s\n", name.c_str(), times.c_str(),
+                static_cast<long long>(count), work, kept.c_str(), shapes.c_str());
   };
   for (const Json& r : rows) {
     std::string shapes;
     for (const Json& s : r["shapes"]) shapes += (shapes.empty() ? "" : ", ") + s.get<std::string>();
     line(r["name"], std::to_string(r["times"].get<int>()), r["parameters"], r["flops"],
-         r["activation_bytes"], shapes);
+         std::to_string(r["activation_bytes"].get<std::int64_t>()), shapes);
     parameters += r["parameters"].get<std::int64_t>(), flops += r["flops"].get<double>();
-    bytes += r["activation_bytes"].get<std::int64_t>();
   }
-  line("sum", "", parameters, flops, bytes, "");
+  line("sum", "", parameters, flops, "", "");
 }
 
 void print_trace(const Json& rows) {

@@ -21,16 +21,6 @@ std::map<std::string, std::int64_t> parts_with(const nn::ParameterSet& parameter
   return all;
 }
 
-// The layer of "decoder.layers.3.attention".
-const config::LayerConfig& layer_of(const std::vector<std::vector<config::LayerConfig>>& stacks,
-                                    const std::string& part) {
-  constexpr std::string_view kLayers = "layers.";
-  std::size_t layer = 0;
-  const char* const digits = part.data() + part.find(kLayers) + kLayers.size();
-  std::from_chars(digits, part.data() + part.size(), layer);
-  return stacks.at(part.starts_with("decoder.") ? 1 : 0).at(layer);
-}
-
 std::vector<std::int64_t> indices(const std::string& text, const std::string& list,
                                   const Ablation& a) {
   std::vector<std::int64_t> all;

@@ -263,6 +263,19 @@ void expect_first(const std::string& path, const config::ModelConfig& m,
                       " of sequence " + std::to_string(i / length));
 }
 
+// Without the mask, transformers' Longformer has no global tokens, but in its class for sequences.
+void expect_no_global_tokens(const std::string& path, const config::ModelConfig& m) {
+  if (m.attention.global_tokens == 0 || !m.attention.global_projections ||
+      std::ranges::all_of(m.heads, [](const auto& head) { return head.type == "classify"; }))
+    return;
+  throw Error(ExitCode::input,
+              path +
+                  ": tensor 'global_attention_mask' is missing, without which transformers has "
+                  "no global tokens; expected 1 at the first " +
+                  counted(m.attention.global_tokens, "position") +
+                  " of each sequence (attention.global_tokens) and 0 elsewhere");
+}
+
 // A query without a key gets zeros here, in transformers' T5 the mean of all values: no label may
 // depend on it.
 void expect_keys(const std::string& path, const config::ModelConfig& m, const ProbeBatch& b) {
@@ -346,6 +359,8 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
     file.read("token_type_ids", B, T, 1);  // all 0
   if (file.has("global_attention_mask"))
     expect_first(path, m, file.read("global_attention_mask", B, T, 2), T);
+  else
+    expect_no_global_tokens(path, m);
   read_labels(file, m, b);
   expect_padding_behind(path, m, b);
   expect_keys(path, m, b);

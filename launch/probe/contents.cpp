@@ -40,6 +40,11 @@ std::int64_t head_of(const std::string& word, const std::string& text, const Att
   return head;
 }
 
+// Whether each query's weights are one softmax over keys, each of which counts once.
+bool has_map(const config::AttentionConfig& a) {
+  return !a.global_projections && a.blocks.others != config::OtherBlocks::first;
+}
+
 std::string list(const Contents& c, const auto& batch, const auto& length) {
   std::string text;
   for (const Activation& a : c.activations)
@@ -56,6 +61,7 @@ std::string list(const Contents& c, const auto& batch, const auto& length) {
 Contents::Contents(const config::Config& config, const nn::BatchShape& shape) {
   config::Config c = config;
   c.parallel = {};
+  const auto stacks = c.model.stacks();
   const auto model = models::make_model(c, comm::single_mesh());
   const nn::Recording rec = model->record_loss(shape, DType::f32, false);
   for (const graph::NamedValue& v : rec.tape->named())
@@ -63,15 +69,12 @@ Contents::Contents(const config::Config& config, const nn::BatchShape& shape) {
   for (const graph::Node& node : rec.tape->nodes())
     if (const auto attention = ops::attention_node(node)) {
       const ops::AttentionOptions& o = *attention->options;
-      // One of two passes, or one that counts keys several times, has no weights of its own.
-      const auto& beyond = o.visible.beyond;
-      if (beyond.from > 0 || beyond.to < beyond.kNever || beyond.repeats) continue;
-      AttentionMap& m = maps.emplace_back(map_name(node.name.substr(0, node.name.rfind('.'))),
-                                          node.name, o.queries, o.keys);
+      const std::string mixer = node.name.substr(0, node.name.rfind('.'));
+      if (!mixer.ends_with(kCross) && !has_map(layer_of(stacks, mixer).attention)) continue;
+      AttentionMap& m = maps.emplace_back(map_name(mixer), node.name, o.queries, o.keys);
       m.heads.resize(static_cast<std::size_t>(o.heads));
       std::iota(m.heads.begin(), m.heads.end(), 0);
     }
-  const auto stacks = c.model.stacks();
   for (std::size_t s = 0; s < stacks.size(); ++s)
     for (std::size_t l = 0; l < stacks[s].size(); ++l) {
       const std::string stack = stacks.size() == 1 ? ""
@@ -80,9 +83,9 @@ Contents::Contents(const config::Config& config, const nn::BatchShape& shape) {
                         name = std::string(kMaps) + stack + std::to_string(l);
       const config::AttentionConfig& a = stacks[s][l].attention;
       if (std::ranges::find(maps, name, &AttentionMap::name) == maps.end())
-        mixers[name] = a.global_projections || a.blocks.others == config::OtherBlocks::first
-                           ? "with projections of global positions or repeated blocks"
-                           : "of type " + a.type;
+        mixers[name] = has_map(a) ? "of type " + a.type
+                                  : "with projections of global tokens or blocks that count "
+                                    "several times";
     }
 }
 
@@ -115,10 +118,10 @@ const Activation& Contents::activation(const std::string& option, const std::str
 std::vector<AttentionMap> Contents::maps_of(const std::vector<std::string>& words) const {
   std::vector<AttentionMap> all;
   for (const std::string& word : words) {
-    if (word == kAll) return maps;
+    if (word == kAll && !maps.empty()) return maps;
     const std::size_t colon = word.find(':');
     const std::string layer = word.substr(0, colon), name = std::string(kMaps) + layer;
-    if (const auto none = mixers.find(name); none != mixers.end())
+    if (const auto none = maps.empty() ? mixers.begin() : mixers.find(name); none != mixers.end())
       throw Error(ExitCode::usage, "--attention " + in_quotes(word) + ": attention " +
                                        none->second + " has no weights of keys to show");
     const auto found = std::ranges::find(maps, name, &AttentionMap::name);
@@ -141,6 +144,14 @@ std::vector<AttentionMap> Contents::maps_of(const std::vector<std::string>& word
       asked->heads.push_back(head);
   }
   return all;
+}
+
+const config::LayerConfig& layer_of(const std::vector<std::vector<config::LayerConfig>>& stacks,
+                                    const std::string& part) {
+  std::size_t layer = 0;
+  const char* const digits = part.data() + part.find(kLayers) + kLayers.size();
+  std::from_chars(digits, part.data() + part.size(), layer);
+  return stacks.at(part.starts_with("decoder.") ? 1 : 0).at(layer);
 }
 
 std::string list_of_contents(const config::Config& config) {

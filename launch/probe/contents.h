@@ -44,6 +44,10 @@ struct Contents {
   const Activation& activation(const std::string& option, const std::string& name) const;
 };
 
+// The layer of "decoder.layers.3.attention".
+const config::LayerConfig& layer_of(const std::vector<std::vector<config::LayerConfig>>& stacks,
+                                    const std::string& part);
+
 // A line for each thing that a model can be asked for, with its shape in letters.
 std::string list_of_contents(const config::Config& config);
 // The same with numbers, for this batch.

@@ -41,7 +41,9 @@ std::vector<graph::Value> kept(const nn::Recording& rec, const Asked& asked,
 
 inference::ForwardPass pass_of(const train::Engine& engine, const Asked& asked,
                                const std::vector<Patch>& patches) {
-  nn::Recording rec = engine.model().record_loss(engine.plan().largest().shape, DType::f32, false);
+  nn::BatchShape shape = engine.plan().largest().shape;
+  shape.expert_bound = 0;  // room for whatever rows there are
+  nn::Recording rec = engine.model().record_loss(shape, DType::f32, true);  // with routers' terms
   const std::vector<graph::Value> outputs = kept(rec, asked, patches);
   return {std::move(rec), outputs};
 }

@@ -86,5 +86,22 @@ TEST(HuggingFaceConfig, MeansWhatItMeansInTransformers) {
   EXPECT_GT(cases, 300U);
 }
 
+TEST(HuggingFaceConfig, OfVectorsNamesTheClassWithoutAHead) {
+  for (const auto& [name, expected] : {std::pair{"bert_0", "BertModel"},
+                                       {"big_bird_0", "BigBirdModel"},
+                                       {"gemma2_0", "Gemma2Model"},
+                                       {"gemma3_text_0", "Gemma3TextModel"},
+                                       {"gpt2_0", "GPT2Model"},
+                                       {"qwen2_moe_0", "Qwen2MoeModel"}}) {
+    const Json read =
+        huggingface::read_config(std::string(TFM_SOURCE_DIR "/tests/fixtures/huggingface/") + name);
+    config::ModelConfig m =
+        huggingface::model_of({read, name}, [](const std::string&) { return false; });
+    m.heads = {{.type = "embed", .labels = {}}};
+    const Json written = Json::parse(huggingface::huggingface_config(m, {}, read.dump()));
+    EXPECT_EQ(written["architectures"], Json::array({expected})) << name;
+  }
+}
+
 }  // namespace
 }  // namespace tfm

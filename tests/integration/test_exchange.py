@@ -333,6 +333,26 @@ def check_missing_tensors():
     assert "not supported" not in out, out
 
 
+def check_headless():
+    """An encoder of a class without head makes vectors, by the mean of its tokens; of a file with a head it predicts tokens all the same."""
+    for name in ("sentence_bert", "sentence_roberta", "sentence_distilbert", "sentence_modernbert"):
+        source = ROOT / "tests/fixtures/huggingface" / name
+        folder = edited("headless", name)  # without modules.json
+        found = probed(folder, tensors(source / "batch.safetensors"))
+        assert found["embedding"][1] == [8, 16], (name, found.keys())
+        run(BIN / "tfm-convert", "import", folder, "of_headless")
+        run(BIN / "tfm-convert", "export", "of_headless", "headless_again")
+        assert tensors(folder / "model.safetensors") == tensors(pathlib.Path("headless_again/model.safetensors")), name
+        shutil.rmtree("of_headless"), shutil.rmtree("headless_again")
+        if name == "sentence_bert":  # whose modules say the same
+            expected = tensors(source / "expected.safetensors")
+            compare(name, expected, found, range(8))
+    for name, alone in (("bert_2", "BertModel"), ("roberta_1", "RobertaModel")):
+        source = ROOT / "tests/fixtures/huggingface" / name
+        batch = tensors(source / "batch.safetensors")
+        assert probed(edited("named", name, {"architectures": [alone]}), batch) == probed(source, batch), name
+
+
 def check_frozen_bias():
     """final_logits_bias, a buffer in transformers: used, stored, exported, but neither trained nor in norms and counts, unless asked for."""
     source = pathlib.Path("biased")
@@ -1003,6 +1023,15 @@ def check_probe_refuses():
         write_tensors(pathlib.Path("refused.safetensors"), {**batch, name: ones})
         out = run(BIN / "tfm-probe", t5, "--batch", "refused.safetensors", "--out", "out.safetensors", code=3)
         assert f"tensor '{name}' leaves a query of sequence {int(name == 'attention_mask')} without a key" in out, out
+    longformer = ROOT / "tests/fixtures/huggingface/longformer_0"
+    batch = tensors(longformer / "batch.safetensors")
+    rows, columns = batch["input_ids"][1]
+    for mask, text in ((None, "'global_attention_mask' is missing, without which transformers has no global tokens; expected 1 at the first 1 position of"),
+                       (int64s([rows, columns], [c < 2 for r in range(rows) for c in range(columns)]), "found otherwise at position 1 of sequence 0")):
+        given = {k: v for k, v in batch.items() if k != "global_attention_mask"}
+        write_tensors(pathlib.Path("refused.safetensors"), {**given, **({"global_attention_mask": mask} if mask else {})})
+        out = run(BIN / "tfm-probe", longformer, "--batch", "refused.safetensors", "--out", "out.safetensors", code=3)
+        assert text in out, out
     out = run(BIN / "tfm-probe", t5, "--batch", t5 / "batch.safetensors", "--out", "out.safetensors", "loss.label_smoothing=0.3", code=2)
     assert "loss.label_smoothing 0.3: a probe's loss" in out, out
     assert "is not a regular file" in run(BIN / "tfm-probe", source, "--batch", source / "batch.safetensors", "--out", "/dev/null", code=2)
@@ -1136,7 +1165,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for check in (check_against_transformers, check_members_of_config, check_padding_ids, check_tensors_of_none, check_names_of_tensors,
-                      check_missing_tensors, check_padding,
+                      check_missing_tensors, check_headless, check_padding,
                       check_round_trip, check_lost_tensors, check_element_types_and_shards,
                       check_configuration_without_weights, check_messages, check_dropout,
                       check_no_labels, check_training, check_special_ids, check_frozen_bias, check_generation_settings,

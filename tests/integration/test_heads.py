@@ -488,6 +488,7 @@ def check_vectors(root):
     assert refused("train.global_batch_size=15", text="a row has 2 texts, but train.global_batch_size 15")
     assert "expected at least the 100 of a batch" in run(folder, "tfm-train", "run.yaml", "train.global_batch_size=200", code=3)
     assert "expected --embed" in run(folder, "tfm-predict", "ck", code=2, text=text)
+    assert "'gone/v.safetensors' cannot be written" in run(folder, "tfm-predict", "ck", "--embed", "gone/v.safetensors", code=2, text=text)
 
 
 def check_small_tasks(root):

@@ -107,6 +107,14 @@ def check_names():
         assert listed == [f"{k} ({', '.join(map(str, v[1]))})" for k, v in found.items() if not k.startswith(("logits", "loss"))], listed
     letters = run(BIN / "tfm-probe", FIXTURES / "bart_3", "--list")
     assert "encoder.layers.0.ffn.hidden (B, S, " in letters and "attention.cross.1 (B, 4, T, S)" in letters, letters
+    for model in ("big_bird_0", "longformer_0"):  # also in sequences so short that all see all
+        for batch in ([], ["--batch", FIXTURES / model / "batch.safetensors"]):
+            assert "attention.0 " not in run(BIN / "tfm-probe", FIXTURES / model, "--list", *batch), (model, batch)
+    for model, layers in (("gemma3_text_0", "01"), ("modernbert_0", "012"), ("qwen3_next_1", "3")):  # local and global; one of four
+        listed = run(BIN / "tfm-probe", FIXTURES / model, "--list")
+        assert re.findall(r"^attention\.(\d) \(", listed, re.MULTILINE) == list(layers), (model, listed)
+    found = probe("sentence_bert", "--activations", "all")
+    assert (found["embedding"][1], found["embeddings"][1]) == ([8, 16], [8, 7, 16])
     found = probe("gpt2_1", "--activations", "layers.*.output", "layers.0.ffn.*", "--attention", "1:2", "1:0", "0")
     assert [k for k in found if k.startswith("layers")] == ["layers.0.ffn.hidden", "layers.0.ffn.output", "layers.0.output", "layers.1.output"]
     every = probe("gpt2_1", "--attention", "all")
@@ -162,6 +170,19 @@ def check_patch():
         compare(f"patched on {ranks} ranks", want["layers.1.attention.output"], found["layers.1.attention.output"])
 
 
+def check_terms_of_routers():
+    """With a value that is replaced by itself, the loss is the run's, with what routers add to it."""
+    for model, layer in (("mixtral_5", "layers.0.output"), ("gpt_oss_5", "layers.1.output"), ("switch_transformers_4", "encoder.layers.0.output")):
+        loss = floats(probe(model, "--activations", layer)["loss"])[0]
+        pathlib.Path("out.safetensors").rename("same.safetensors")
+        for args in ([], ["model.experts.balance.over=sequence", "model.experts.balance.coefficient=0.5", "model.experts.z_loss=0.1"]):
+            for ranks, layout in ((0, []), (2, ["parallel.tensor=2"]), (2, ["parallel.expert=2"])):
+                found = probe(model, "--patch", f"{layer}=same.safetensors", *args, *layout, ranks=ranks)
+                want, got = floats(found["loss"])[0], floats(found["loss.patched"])[0]
+                assert abs(got - want) <= 1e-6 * want and (want == loss or args or ranks), (model, args, layout, want, got, loss)
+        assert want > loss + 0.1, (model, want, loss)
+
+
 def check_refusals():
     write("patch.safetensors", {"x": ("F32", [1, 1], struct.pack("f", 0))})
     for model, args, says, code in (
@@ -177,6 +198,11 @@ def check_refusals():
             ("gpt2_1", ["--ablate", "layers.0.ffn:unit="], "numbers from 0 to 18", 2),
             ("gpt2_1", ["--ablate", "layers.5.attention:head=0"], "did you mean 'layers.0.attention'?", 2),
             ("gpt2_1", ["--ablate", "layers.0.ffn"], "expected PART:unit=I", 2),
+            ("gpt2_1", ["--ablate", "layers.0.ffn:unit=all", "--ablate", "layers.0.ffn:unit=all"], "'layers.0.ffn' is asked for twice", 2),
+            ("gpt2_1", ["--ablate", "layers.0.ffn:unit=3", "--ablate", "layers.0.ffn:unit=all"], "'layers.0.ffn' is asked for twice", 2),
+            ("gpt2_1", ["--ablate", "layers.0.ffn:unit=3", "--out", "gone/out.safetensors"], "--out 'gone/out.safetensors' cannot be written", 2),
+            ("big_bird_1", ["--attention", "0"], "blocks that count several times", 2),
+            ("longformer_0", ["--attention", "all"], "projections of global tokens", 2),
             ("gpt2_1", ["--patch", "layers.0.output"], "expected NAME=FILE", 2),
             ("gpt2_1", ["--patch", "layers.0.outpt=patch.safetensors"], "did you mean 'layers.0.output'?", 2),
             ("gpt2_1", ["--patch", "layers.0.output=patch.safetensors"], "expected (1, 7, 18)", 3)):
@@ -185,7 +211,7 @@ def check_refusals():
 
 
 def check_report():
-    probe("bart_3", "--activations", "*.layers.*.output", "*.embedding", "--attention", "all")
+    probe("bart_3", "--activations", "*.layers.*.output", "*.embeddings", "--attention", "all")
     run(BIN / "tfm-report", "--probe", "out.safetensors", "-o", "inside.html")
     page = pathlib.Path("inside.html").read_text()
     for title in ("Norm of the residual stream of the encoder", "attention.encoder.0, head 0", "attention.cross.1, head 3"):
@@ -194,7 +220,6 @@ def check_report():
         xml.etree.ElementTree.fromstring(svg.removesuffix("</div>"))
     batch = read(FIXTURES / "bart_3/batch.safetensors")
     assert f">1 {array.array('q', batch['input_ids'][2])[1]}</text>" in page
-    run(BIN / "tfm-report", "--probe", "out.safetensors", "--tokenizer", "bytes", "-o", "named.html")
     assert "expected --probe FILE" in run(BIN / "tfm-report", FIXTURES, "--tokenizer", "bytes", "-o", "x.html", code=2)
     rows = re.findall(r"<td>decoder.layers.1.output</td><td>([\d.]+)</td>", page)
     dtype, shape, raw = read("out.safetensors")["decoder.layers.1.output"]
@@ -202,6 +227,11 @@ def check_report():
     norms = [math.sqrt(sum(x * x for x in values[t * width:(t + 1) * width])) for t in range(shape[1])]
     assert abs(float(rows[0]) - sum(norms) / len(norms)) < 1e-3 * float(rows[0]), (rows, norms)
     assert "there is nothing to draw" in run(BIN / "tfm-report", "--probe", FIXTURES / "bart_3/batch.safetensors", "-o", "x.html", code=3)
+    write("texts.safetensors", {"input_ids": ("I64", [1, 3], array.array("q", list(b"A<B")).tobytes())})
+    probe("gemma2_1", "--attention", "0", batch="texts.safetensors")
+    run(BIN / "tfm-report", "--probe", "out.safetensors", "--tokenizer", "bytes", "-o", "named.html")
+    named = pathlib.Path("named.html").read_text()
+    assert all(f">{label}</text>" in named for label in ("0 A", "1 &lt;", "2 B")), named
 
 
 # Parameters as in tests/models/test_presets.cpp, where they are compared with what was published.
@@ -225,13 +255,13 @@ def check_table():
                     (12, 12 * 2362368), (12, 12 * 4722432), (12, 12 * 1536), (1, 50257 * 768)], rows
                 assert rows["layers.0.ffn"]["flops"] == 6 * 8 * 64 * 12 * 8 * 768 * 768 and rows["layers.0.ffn"]["activation_bytes"] > 0
     text = run(BIN / "tfm-plan", "cfg.yaml", "--table")
-    assert re.search(r"^sum +63082496 ", text, re.MULTILINE) and "query.weight 512x512" in text, text
+    assert re.search(r"^sum +63082496 +[\d.e+]+ *$", text, re.MULTILINE) and "query.weight 512x512" in text, text
     trace = run(BIN / "tfm-plan", "cfg.yaml", "--trace")
     assert re.search(r"^decoder.layers.0.cross_attention.linear +linear +\(64, 512\)", trace, re.MULTILINE) and "layers.1." not in trace, trace
 
 
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
-    for check in (check_against_transformers, check_layouts, check_names, check_ablation, check_patch, check_refusals, check_report, check_table):
+    for check in (check_against_transformers, check_layouts, check_names, check_ablation, check_patch, check_terms_of_routers, check_refusals, check_report, check_table):
         check()
         print("ok", check.__name__)

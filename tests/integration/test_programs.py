@@ -88,8 +88,12 @@ def check_messages():
     with open("/dev/full", "w") as full:
         done = subprocess.run([BIN / "tfm-plan", "cfg.yaml", "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
         helped = subprocess.run([BIN / "tfm-plan", "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 75 and "standard output cannot be written: No space left" in done.stderr, done
-    assert helped.returncode == 75 and "standard output cannot be written: No space left" in helped.stderr, helped
+        samples = subprocess.run([BIN / "tfm-train", "cfg.yaml", "--samples=1"], stdout=full, stderr=subprocess.PIPE, text=True)
+    for output in (done, helped, samples):
+        assert output.returncode == 75 and "standard output cannot be written: No space left" in output.stderr, output
+    for program, *words in (("tfm-plan", "--suggest", "--table"), ("tfm-plan", "--suggest", "--trace"),
+                            ("tfm-train", "--check", "--samples", "1"), ("tfm-train", "--dump-config", "--samples", "1")):
+        assert re.search("--(table|trace) is of one layout|and --samples: expected one", run(0, program, "cfg.yaml", *words, code=2)), words
     folder = os.open(".", os.O_RDONLY)
     done = subprocess.run([BIN / "tfm-data", "encode", "--tokenizer", "bytes"], stdin=folder, capture_output=True, text=True)
     os.close(folder)
