@@ -47,7 +47,8 @@ void describe(RopeScaling& k, FieldVisitor& s) {
 void describe(BlocksConfig& b, FieldVisitor& s) {
   s.value(number("size", 0,
                  "positions of a block, which sees those beside it and is seen by them; the first "
-                 "and, unless causal, the last block see all and are seen by all; 0: no blocks"),
+                 "and, unless causal, the last block see all and are seen by all; 0: no blocks",
+                 1 << 28),
           b.size);
   s.value(number("random", 0, "further blocks that each block sees", 1024), b.random);
   s.value(number("seed", 0, "of the further blocks, which differ between layers"), b.seed);

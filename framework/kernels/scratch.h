@@ -89,7 +89,7 @@ struct AttentionExtents {
   bool of_library(std::int64_t bytes) const {
     return bytes == 2 && head_size % 8 == 0 && head_size <= 256 && std::min(queries, keys) >= 64 &&
            (masked() ? causal() && !segments : !segments || lengths) && !bias && !dropout &&
-           !softcap;
+           !softcap && !visible.beyond.repeats;
   }
 };
 // More than cuDNN's forward asks for.
@@ -149,7 +149,7 @@ inline std::optional<LibraryAttention> library_attention_backward(const Attentio
 }
 inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::int64_t bytes,
                                                std::int64_t wide) {
-  const bool halves = bytes == 2 && a.head_size % 8 == 0;
+  const bool halves = bytes == 2 && a.head_size % 8 == 0 && !a.visible.beyond.repeats;
   const std::int64_t tile = halves ? kAttentionTensorRows
                                    : attention_plain_rows(static_cast<std::size_t>(wide)),
                      heads = a.batch * a.heads;

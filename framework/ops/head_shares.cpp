@@ -1,5 +1,6 @@
 #include "ops/head_shares.h"
 
+#include "device/memory.h"
 #include "kernels/elementwise.h"
 
 namespace tfm::ops {
@@ -20,13 +21,15 @@ struct ShareRows final : graph::StagedOp {
   graph::Work work(graph::Phase) const override {
     return {.extra_elements = 2 * rows.tokens() * sections.cols(), .kernels = 2};
   }
-  std::int64_t workspace_bytes(graph::Phase) const override { return 2 * bytes(); }
+  // What is sent, and what is received.
+  std::int64_t received_at() const { return device::scratch_piece(bytes()); }
+  std::int64_t workspace_bytes(graph::Phase) const override { return received_at() + bytes(); }
   std::vector<comm::CollectiveCall> exchanges(graph::Phase) const override {
     return {{comm::Collective::all_to_all, comm::Axis::context, bytes()}};
   }
   graph::Exchanged exchanged(graph::Phase, std::size_t, const graph::Exec& e) const override {
     const Shape shape{rows.tokens() * sections.cols()};
-    return {{e.workspace(), dtype, shape}, {e.workspace() + bytes(), dtype, shape}};
+    return {{e.workspace(), dtype, shape}, {e.workspace() + received_at(), dtype, shape}};
   }
   void stage(graph::Phase p, std::size_t k, graph::Exec& e) const override {
     const bool backward = p == graph::Phase::backward, first = k == 0;
@@ -34,7 +37,7 @@ struct ShareRows final : graph::StagedOp {
     if (!first && !to) return;
     with_float(dtype, [&]<class T>() {
       T* const sent = reinterpret_cast<T*>(e.workspace());
-      T* const received = reinterpret_cast<T*>(e.workspace() + bytes());
+      T* const received = reinterpret_cast<T*>(e.workspace() + received_at());
       const Tensor& from = backward ? e.grad_out(y) : e.in(x);
       device::on(e.stream(), [&](auto& s) {
         kernels::head_shares(s, kernels::HeadSharesArgs<T>{

@@ -32,7 +32,9 @@ struct RingAttention final : ContextAttention<T> {
   }
   std::int64_t workspace_bytes(graph::Phase phase) const override { return place(phase, kPieces); }
   std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
-    return Base::scratch_of(phase, block(0, 0, 0), {});  // no block takes more than one seen whole
+    // No block takes more than one seen whole.
+    return Base::scratch_of(phase, block(0, 0, 0),
+                            {.beyond = {.repeats = options.visible.beyond.repeats}});
   }
 
   std::vector<comm::CollectiveCall> exchanges(graph::Phase phase) const override {

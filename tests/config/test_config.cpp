@@ -386,7 +386,7 @@ TEST_F(ConfigTest, OverridesOfAConfigurationThatWasRead) {
            {"model.dropout.attention=0.3"},
            {"model.dropout={ffn: 0.2}", "model.dropout=0.4"},
            {"optimizer.betas=[0.5, 0.6]", "schedule={type: linear, warmup_steps: 3}"},
-           {"data.validation.type=pairs", "data.validation.path=[a.tsv, {path: b, weight: 1}]"},
+           {"data.validation.type=pairs", "data.validation.path=[a.tsv, {path: b, prefix: x}]"},
            {"eval.metrics=[bleu]", "eval.stop={metric: chrf, patience: 2}", "eval.every=5",
             "data.validation={type: pairs, path: a}"},
            {"model.n_heads=8", "parallel.data=auto", "model.preset=none"}}) {

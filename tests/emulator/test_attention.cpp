@@ -59,11 +59,12 @@ std::vector<reference::Attention> combinations(std::int64_t size, const Lengths&
 
 constexpr Lengths kShort{{{70, 33}, {33, 70}, {65, 65}, {9, 97}}};
 
-// Options of a device with and, where heads of `size` elements use them, products of warpgroups.
-std::vector<Options> devices(std::int64_t size) {
+// Options of a device without and, where they are used, with products of warpgroups.
+std::vector<Options> devices(std::int64_t size, bool landmarks = false) {
   std::vector<Options> all(1);
   const std::int64_t width = round_up(size, 32);
-  if (emulator::emulated() && (width == 64 || width == 128)) all.push_back({.warpgroups = true});
+  if (emulator::emulated() && !landmarks && (width == 64 || width == 128))
+    all.push_back({.warpgroups = true});
   return all;
 }
 
@@ -71,7 +72,7 @@ template <class T>
 void expect_right(const reference::Attention& r, std::int64_t gap = 8) {
   SCOPED_TRACE(describe(r));
   const Data<T> d = device_data<T>(r, gap);
-  for (const Options& device : devices(r.size)) {
+  for (const Options& device : devices(r.size, r.by_position.beyond.any())) {
     emulator::counts = {};
     std::string text, complaints;
     EXPECT_EQ(kind_of_failure(
@@ -170,15 +171,16 @@ TYPED_TEST(TensorAttention, QueriesThatSeeAWindow) {
 }
 
 TYPED_TEST(TensorAttention, QueriesThatSeeBeyondAWindow) {
-  for (const Visibility& visible : landmarks(25)) {
-    if (visible.beyond.repeats) continue;  // in plain arithmetic, see WideAttention
+  for (const Visibility& visible : landmarks(25))
     for (bool added : {false, true})
       for (const auto& r :
            {shape(1, 2, 1, 270, 270, 64, false), shape(1, 2, 1, 60, 60, 64, false),
             keys_of(part_of(shape(1, 2, 1, 80, 100, 32, false), 150, 320), 37, 320)})
         expect_right<TypeParam>(
             with(beyond_window(r, visible), added ? Mask::documents : Mask::none, added, added));
-  }
+  for (const Visibility& visible : landmarks(64))  // blocks that are tiles
+    if (visible.beyond.block > 0 && !visible.beyond.repeats)
+      expect_right<TypeParam>(capped(beyond_window(shape(1, 1, 1, 640, 640, 64, false), visible)));
 }
 
 // Nor are those between the keys that are seen: 0, 1, and 226 to 329.

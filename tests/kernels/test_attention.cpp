@@ -104,7 +104,7 @@ std::vector<reference::Attention> beyond_windows() {
   for (const std::int64_t block : {3, 20})
     for (const Visibility& visible : landmarks(block))
       for (Mask mask : {Mask::none, Mask::right_padding, Mask::documents})
-        for (auto r : {shape(1, 4, 2, block == 3 ? 27 : 203, block == 3 ? 27 : 203, 6, false),
+        for (auto r : {shape(1, 4, 2, block == 3 ? 31 : 203, block == 3 ? 31 : 203, 6, false),
                        keys_of(part_of(shape(1, 2, 1, 80, 100, 4, false), 150, 320), 37, 320)}) {
           all.push_back(beyond_window(r, visible));
           set_mask(all.back(), mask);

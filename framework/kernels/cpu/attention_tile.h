@@ -84,8 +84,17 @@ struct AttentionTile {
       const KeyRun& run = runs.front();
       return {keys_of(r, r + 1).end - run.key, a.bias ? a.bias + bias_offset(r, run.key) : nullptr};
     }
+    constexpr T hidden = -std::numeric_limits<T>::infinity();
     T* added = scratch<T, struct Added>(width);
-    std::fill_n(added, width, -std::numeric_limits<T>::infinity());
+    if (!visible.beyond.any()) {  // one span of one run
+      const KeyRun& run = runs.front();
+      const Span<std::int64_t> seen = keys_of(r, r + 1);
+      const std::int64_t end = add_keys(r, seen, added - run.key);
+      if (end <= seen.begin) return {0, added};
+      std::fill_n(added, seen.begin - run.key, hidden);
+      return {end - run.key, added};
+    }
+    std::fill_n(added, width, hidden);
     std::int64_t columns = 0;
     visible.each_of_keys({first + r, first + r + 1}, {0, real}, [&](Span<std::int64_t> seen) {
       const KeyRun& run = *std::ranges::find_if(
@@ -142,21 +151,23 @@ struct AttentionTile {
     const std::int32_t most = a.q_segments ? a.q_segments[a.segment_of_query(b, first + r)]
                                            : std::numeric_limits<std::int32_t>::max();
     const std::int32_t least = a.q_segments ? std::max(most, 0) : 0;
-    std::int64_t end = keys.begin;
-    for (std::int64_t s = keys.begin; s < keys.end; ++s) {
-      const bool sees = !segment || (segment[s] >= least && segment[s] <= most);
-      added[s] = sees ? bias ? bias[s] : T{0} : -std::numeric_limits<T>::infinity();
-      if (sees) end = s + 1;
-    }
+    const auto sees = [=](std::int64_t s) {
+      return !segment || (segment[s] >= least && segment[s] <= most);
+    };
+    std::int64_t end = keys.end;
+    while (end > keys.begin && !sees(end - 1)) --end;
+    for (std::int64_t s = keys.begin; s < end; ++s)
+      added[s] = sees(s) ? bias ? bias[s] : T{0} : -std::numeric_limits<T>::infinity();
     return end;
   }
   void repeat_keys(std::int64_t r, T* added) const {
     const auto& beyond = visible.beyond;
     const T times = std::log(static_cast<T>(1 + beyond.random));
-    for (const KeyRun& run : runs)
-      for (std::int64_t s = run.key; s < run.key + run.width; ++s)
-        if (beyond.repeated(first + r + visible.query_at, s + visible.key_at))
-          added[run.column + s - run.key] += times;
+    if (!beyond.repeated(first + r + visible.query_at, 0)) return;
+    for (const KeyRun& run : runs) {
+      const std::int64_t n = std::min(run.width, beyond.block - visible.key_at - run.key);
+      for (std::int64_t i = 0; i < n; ++i) added[run.column + i] += times;
+    }
   }
   std::uint64_t dropout_element(std::int64_t r, std::int64_t key) const {
     const std::int64_t head =

@@ -34,9 +34,9 @@ struct Shared {
 
 // A tile of queries: those of the group's first head come first, each from `begin` on, then the
 // next head's.
-template <class T, int D>
+template <class T, int D, bool Landmarks>
 struct Tile {
-  Head<T> head;
+  Head<T, Landmarks> head;
   int begin, first = begin, left_out = 0;  // queries between the last tile and this
   __device__ void advance(int keys) {      // `keys`: the first of the block
     const int next =
@@ -53,16 +53,17 @@ class Queries {
  public:
   __device__ Queries(const AttentionBackwardArgs<T>& g, const BackwardScratch<T>& scratch)
       : g_(g), scratch_(scratch) {}
-  __device__ void load(const Shared<T, D>& shared, const Tile<T, D>& tile, int stage) {
+  template <bool Landmarks>
+  __device__ void load(const Shared<T, D>& shared, const Tile<T, D, Landmarks>& tile, int stage) {
     constexpr int N = kQueries<D>, kTile = N * D, kWindow = kRows + N;
     const AttentionArgs<T>& a = g_.forward;
-    const Head<T>& head = tile.head;
+    const auto& head = tile.head;
     const int end = head.mask.queries, size = static_cast<int>(a.head_size), thread = threadIdx.x;
     if (tile.first == tile.begin) {
       q_ = {a.q + head.q_at(), a.q_stride, tile.first, end, size};
       dout_ = {g_.dout + head.out_at(), a.out_stride, tile.first, end, size};
       base_ = scratch_.base + head.lse_at(), delta_ = scratch_.delta + head.lse_at();
-    } else if (head.mask.beyond) {
+    } else if constexpr (Landmarks) {
       q_.skip(tile.left_out), dout_.skip(tile.left_out);
     }
     q_.start(shared.q + stage * kTile);
@@ -108,9 +109,10 @@ __device__ std::uint32_t kept_in_columns(const Dropped& dropped, int row, int co
 
 // From scores and gradients of the dropped weights to those weights and the gradients of the
 // scores.
-template <bool Added, class T, int N>
-__device__ void to_gradients(float (&score)[N][4], float (&gradient)[N][4], const Head<T>& head,
-                             const float* base, const float* delta, int row, int column) {
+template <bool Added, class T, bool Landmarks, int N>
+__device__ void to_gradients(float (&score)[N][4], float (&gradient)[N][4],
+                             const Head<T, Landmarks>& head, const float* base, const float* delta,
+                             int row, int column) {
   const Dropout& dropout = head.a.dropout;
   const bool drops = Added && dropout.p > 0;
   const float kept_scale = drops ? dropout.scale() : 1.0f;
@@ -131,7 +133,7 @@ __global__ void __launch_bounds__(kThreads<D>, D <= 32    ? 3
     backward_keys(const __grid_constant__ AttentionBackwardArgs<T> g,
                   const __grid_constant__ BackwardScratch<T> scratch) {
   constexpr int N = kQueries<D>, kTile = N * D, kWindow = kRows + N, kColumns = D / kParts<D>;
-  constexpr bool Added = Kind != Scores::plain;
+  constexpr bool Added = Kind != Scores::plain, Landmarks = Kind == Scores::landmarks;
   const Shared<T, D> shared;
   const AttentionArgs<T>& a = g.forward;
   const LaneOf at;
@@ -140,16 +142,16 @@ __global__ void __launch_bounds__(kThreads<D>, D <= 32    ? 3
             size = static_cast<int>(a.head_size);
   const int warp = threadIdx.x / 32, warp_row = warp % 4 * 16, row = first + warp_row + at.g,
             columns = warp / 4 * kColumns;
-  Head<T> own(a, scratch.real, blockIdx.z, blockIdx.y * group);
-  const Mask& mask = own.mask;
-  const Tiles tiles = mask.queries_of<N>(first, kRows);
+  Head<T, Landmarks> own(a, scratch.real, blockIdx.z, blockIdx.y * group);
+  const auto& mask = own.mask;
+  const Tiles tiles = mask.template queries_of<N>(first, kRows);
   own.mask.queries = tiles.end;  // those behind see none of the keys
   const int end = own.h + (tiles.count > 0 ? group : 0);
   const std::int32_t segment[2] = {Added ? own.k_segment(row) : 0,
                                    Added ? own.k_segment(row + 8) : 0};
   float dk[kColumns / 8][4] = {}, dv[kColumns / 8][4] = {};
   Queries<T, D, Added> queries(g, scratch);
-  Tile<T, D> next{own, tiles.begin};
+  Tile<T, D, Landmarks> next{own, tiles.begin};
   if (next.head.h < end) {
     Loader<T, D, kRows, kThreads<D>>(a.k + own.kv_at(), a.kv_stride, first, mask.real, size)
         .start(shared.k);
@@ -160,7 +162,7 @@ __global__ void __launch_bounds__(kThreads<D>, D <= 32    ? 3
   }
   const LeftFactor<T, D, false> keys(shared.k, warp_row, lane), values(shared.v, warp_row, lane);
   for (int stage = 0; next.head.h < end; stage = 1 - stage) {
-    const Tile<T, D> tile = next;
+    const Tile<T, D, Landmarks> tile = next;
     next.advance(first);
     if (next.head.h < end) queries.load(shared, next, 1 - stage);
     cuda::copy_async_commit();
@@ -201,7 +203,7 @@ void launch(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
   const dim3 grid(static_cast<unsigned>(ceil_div(a.keys, kRows)), static_cast<unsigned>(a.kv_heads),
                   static_cast<unsigned>(a.batch));
   with_scores(a, [&]<Scores Kind>() {
-    with_warpgroup<D>(stream, [&]<bool Warpgroup>() {
+    with_warpgroup<D, Kind>(stream, [&]<bool Warpgroup>() {
       cuda::launch(stream, backward_keys<T, D, Kind, Warpgroup>, grid, kThreads<D>,
                    Shared<T, D>::bytes(Kind != Scores::plain), g, scratch);
     });

@@ -34,10 +34,10 @@ struct Shared {
 };
 
 // From gradients of the dropped weights to gradients of the scores.
-template <bool Added, class T, int N>
+template <bool Added, class T, bool Landmarks, int N>
 __device__ void to_gradients(const float (&score)[N][4], float (&gradient)[N][4],
-                             const Head<T>& head, const float (&base)[2], const float (&delta)[2],
-                             int row, int column) {
+                             const Head<T, Landmarks>& head, const float (&base)[2],
+                             const float (&delta)[2], int row, int column) {
   const Dropout& dropout = head.a.dropout;
   const bool drops = Added && dropout.p > 0;
   const float kept_scale = drops ? dropout.scale() : 1.0f;
@@ -55,17 +55,17 @@ __global__ void __launch_bounds__(kThreads, 2)
                      const __grid_constant__ BackwardScratch<T> scratch) {
   constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N,
                 kGradients = Shared<T, D>::kGradients;
-  constexpr bool Added = Kind != Scores::plain;
+  constexpr bool Added = Kind != Scores::plain, Landmarks = Kind == Scores::landmarks;
   const Shared<T, D> shared;
   const AttentionArgs<T>& a = g.forward;
-  const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y);
-  const Mask& mask = head.mask;
+  const Head<T, Landmarks> head(a, scratch.real, blockIdx.z, blockIdx.y);
+  const auto& mask = head.mask;
   const LaneOf at;
   const LanePlace<D> lane;
   const unsigned tile = tile_of_queries(a.visible);
   const int first = tile * kRows, size = static_cast<int>(a.head_size),
             warp_row = threadIdx.x / 32 * 16, row = first + warp_row + at.g;
-  const Tiles tiles = mask.keys_of<N>(first, kRows);
+  const Tiles tiles = mask.template keys_of<N>(first, kRows);
   float* diagonals = diagonals_of_block(scratch, tile);
   const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0,
                                    Added ? head.q_segment(row + 8) : 0};
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int j = 0, key = tiles.begin, next; key < tiles.end; ++j, key = next) {
     const int stage = j % 2;
     next = key + N;
-    if (mask.beyond && !diagonals) {  // whose sums go on from tile to tile
-      next = mask.keys_after<N>(first, kRows, next);
+    if (Landmarks && !diagonals) {  // whose sums go on from tile to tile
+      next = mask.template keys_after<N>(first, kRows, next);
       keys.skip(next - key - N), values.skip(next - key - N);
     }
     load(j + 1, next);
@@ -153,7 +153,7 @@ void launch(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
   const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, kRows)), static_cast<unsigned>(a.heads),
                   static_cast<unsigned>(a.batch));
   const auto with = [&]<Scores Kind>() {
-    with_warpgroup<D>(stream, [&]<bool Warpgroup>() {
+    with_warpgroup<D, Kind>(stream, [&]<bool Warpgroup>() {
       cuda::launch(stream, backward_queries<T, D, Kind, Warpgroup>, grid, kThreads,
                    Shared<T, D>::bytes(Kind != Scores::plain, g.dbias), g, scratch);
     });

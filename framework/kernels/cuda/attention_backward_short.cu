@@ -27,9 +27,10 @@ struct Shared {
 
 // From scores and gradients of the dropped weights to those weights and the gradients of the
 // scores. Of a row, four lanes have a quarter each.
-template <bool Added, class T, int N>
-__device__ void to_gradients(float (&score)[N][4], float (&gradient)[N][4], const Head<T>& head,
-                             const float (&base)[2], int row, int column) {
+template <bool Added, class T, bool Landmarks, int N>
+__device__ void to_gradients(float (&score)[N][4], float (&gradient)[N][4],
+                             const Head<T, Landmarks>& head, const float (&base)[2], int row,
+                             int column) {
   const Dropout& dropout = head.a.dropout;
   const bool drops = Added && dropout.p > 0;
   const float kept_scale = drops ? dropout.scale() : 1.0f;
@@ -89,8 +90,8 @@ __global__ void __launch_bounds__(kThreads<Rows>, D <= 64 && Rows < kTensorRows 
   const LanePlace<Rows> lane_of_square;
   const int group = static_cast<int>(a.heads / a.kv_heads), size = static_cast<int>(a.head_size),
             warp_row = threadIdx.x / 32 * 16, row = warp_row + at.g;
-  Head<T> head(a, real, blockIdx.z, blockIdx.y * group);
-  const Mask& mask = head.mask;
+  Head<T, Kind == Scores::landmarks> head(a, real, blockIdx.z, blockIdx.y * group);
+  const auto& mask = head.mask;
   const int end = head.h + group;
   using Load = Loader<T, D, Rows, kThreads<Rows>>;
   Load(a.k + head.kv_at(), a.kv_stride, 0, mask.real, size).start(shared.k);

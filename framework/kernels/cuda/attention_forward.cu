@@ -59,8 +59,8 @@ struct Softmax {
 };
 
 // Zeroes the weights that dropout drops; what it multiplies the others with is left to the end.
-template <class T, int N>
-__device__ void drop(float (&weight)[N][4], const Head<T>& head, int row, int column) {
+template <class T, bool Landmarks, int N>
+__device__ void drop(float (&weight)[N][4], const Head<T, Landmarks>& head, int row, int column) {
   const std::uint32_t kept = kept_in_rows<N>(Dropped(head), row, column);
   each_element<N>(
       [&](int n, int e) { weight[n][e] = kept >> (4 * n + e) & 1 ? weight[n][e] : 0.0f; });
@@ -72,13 +72,13 @@ __global__ void __launch_bounds__(kThreads<Rows>, (D <= 64 ? 3 : 2) * kTensorRow
   constexpr int N = kKeys<D, Rows>, kTile = N * D, kWindow = Rows + N;
   constexpr bool Added = Kind != Scores::plain;
   const Shared<T, D, Rows> shared;
-  const Head<T> head(a, real, blockIdx.z, blockIdx.y);
-  const Mask& mask = head.mask;
+  const Head<T, Kind == Scores::landmarks> head(a, real, blockIdx.z, blockIdx.y);
+  const auto& mask = head.mask;
   const LaneOf at;
   const LanePlace<D> lane;
   const int first = tile_of_queries(a.visible) * Rows, size = static_cast<int>(a.head_size),
             warp_row = threadIdx.x / 32 * 16, row = first + warp_row + at.g;
-  const Tiles tiles = mask.keys_of<N>(first, Rows);
+  const Tiles tiles = mask.template keys_of<N>(first, Rows);
   float out[D / 8][4] = {};
   Softmax softmax;
   const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0,
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kThreads<Rows>, (D <= 64 ? 3 : 2) * kTensorRow
   load_values(0, tiles.begin);
   LeftFactor<T, D, D <= 128, Rows> queries(shared.q, warp_row, lane);
   for (int j = 0, key = tiles.begin, next; key < tiles.end; ++j, key = next) {
-    next = mask.keys_after<N>(first, Rows, key + N);
-    if (mask.beyond) keys.skip(next - key - N), values.skip(next - key - N);
+    next = mask.template keys_after<N>(first, Rows, key + N);
+    if constexpr (Kind == Scores::landmarks) keys.skip(next - key - N), values.skip(next - key - N);
     load_keys(j + 1, next);
     cuda::copy_async_wait<2>();
     if constexpr (Warpgroup) cuda::show_to_warpgroups();
@@ -148,16 +148,16 @@ template <class T, int D, int Rows>
 void launch(cuda::Stream& stream, const AttentionArgs<T>& a, const std::int32_t* real) {
   const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, Rows)), static_cast<unsigned>(a.heads),
                   static_cast<unsigned>(a.batch));
-  const auto with = [&]<bool Warpgroup>() {
-    with_scores(a, [&]<Scores Kind>() {
+  with_scores(a, [&]<Scores Kind>() {
+    const auto with = [&]<bool Warpgroup>() {
       cuda::launch(stream, forward<T, D, Rows, Kind, Warpgroup>, grid, kThreads<Rows>,
                    Shared<T, D, Rows>::bytes(Kind != Scores::plain), a, real);
-    });
-  };
-  if constexpr (Rows == kTensorRows)
-    with_warpgroup<D>(stream, with);
-  else
-    with.template operator()<false>();
+    };
+    if constexpr (Rows == kTensorRows)
+      with_warpgroup<D, Kind>(stream, with);
+    else
+      with.template operator()<false>();
+  });
 }
 
 }  // namespace

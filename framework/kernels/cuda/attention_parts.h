@@ -49,11 +49,11 @@ template <class T>
 inline constexpr int kPlainRows = attention_plain_rows(sizeof(Accum<T>));
 
 // One head of one sequence. Offsets are those of its first row, in elements.
-template <class T>
+template <class T, bool Landmarks>
 struct Head {
   const AttentionArgs<T>& a;
   int b, h;
-  Mask mask;
+  Mask<Landmarks> mask;
   std::int64_t of_keys;
 
   __device__ Head(const AttentionArgs<T>& args, const std::int32_t* real, int sequence, int head)
@@ -63,12 +63,9 @@ struct Head {
         mask{static_cast<int>(a.queries),
              static_cast<int>(a.keys),
              real ? real[b] : static_cast<int>(a.keys),
-             window_of(a.visible_by_index()),
+             Mask<Landmarks>::narrow(a.visible_by_index()),
              a.k_segments != nullptr,
-             a.k_segments && a.q_segments,
-             a.visible.beyond.any() ? &a.visible : nullptr,
-             static_cast<int>(a.query_offset + a.all_keys() - a.all_queries()),
-             static_cast<int>(a.key_offset)},
+             a.k_segments && a.q_segments},
         of_keys(b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride +
                 h / (static_cast<int>(a.heads) / static_cast<int>(a.kv_heads)) * a.head_size) {}
 
@@ -100,8 +97,8 @@ __device__ void load_words(W* to, const W* from, int first, int n, int begin, in
 // Dropout mask of one head's weights.
 class Dropped {
  public:
-  template <class T>
-  __device__ explicit Dropped(const Head<T>& head)
+  template <class T, bool Landmarks>
+  __device__ explicit Dropped(const Head<T, Landmarks>& head)
       : key_(head.a.dropout.current()),
         threshold_(head.a.dropout.threshold()),
         row_((head.a.all_keys() + 3) / 4),
@@ -156,12 +153,14 @@ void with_head_size(std::int64_t size, F&& f) {
   f.template operator()<256>();
 }
 
-// What there is between products and weights: nothing; a bias, segments or dropout; also a soft
-// cap.
-enum class Scores : std::uint8_t { plain, added, capped };
+// What there may be between products and weights, and in visibility: nothing and a window; a bias,
+// segments or dropout; also a soft cap, which is there; also landmarks, which are there, and a cap
+// or none.
+enum class Scores : std::uint8_t { plain, added, capped, landmarks };
 // Calls f.operator()<scores>(). biased: in backward, its gradient is wanted.
 template <class T, class F>
 void with_scores(const AttentionArgs<T>& a, F&& f, bool biased = false) {
+  if (a.visible.beyond.any()) return f.template operator()<Scores::landmarks>();
   if (a.softcap > 0) return f.template operator()<Scores::capped>();
   if (a.bias || a.k_segments || a.dropout.p > 0 || biased)
     return f.template operator()<Scores::added>();

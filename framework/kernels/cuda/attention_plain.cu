@@ -60,21 +60,22 @@ __device__ Accum<T> share_of_cap(const AttentionArgs<T>& a, Accum<T> product) {
   return a.softcap > 0 ? std::tanh(product * a.scale / a.softcap) : Accum<T>{0};
 }
 // The score of one pair from its product; -inf where hidden.
-template <class T>
-__device__ Accum<T> score_of(const Head<T>& head, int t, int s, Accum<T> product) {
+template <class T, bool Landmarks>
+__device__ Accum<T> score_of(const Head<T, Landmarks>& head, int t, int s, Accum<T> product) {
   if (!head.mask.sees(t, s) || !head.mask.same(head.q_segment(t), head.k_segment(s)))
     return -infinity<Accum<T>>();
   const AttentionArgs<T>& a = head.a;
   Accum<T> bias = a.bias ? head.bias()[s - t] : Accum<T>{0};
-  if (a.visible.beyond.repeats &&
-      a.visible.beyond.repeated(t + head.mask.query_at, s + head.mask.key_at))
-    bias += std::log(static_cast<Accum<T>>(1 + a.visible.beyond.random));
+  if constexpr (Landmarks)
+    if (const auto& visible = head.mask.visible;
+        visible.beyond.repeated(t + visible.query_at, s + visible.key_at))
+      bias += std::log(static_cast<Accum<T>>(1 + visible.beyond.random));
   if (a.softcap > 0) return a.softcap * share_of_cap(a, product) + bias;
   return product * a.scale + bias;
 }
 // 0, or what a kept weight is multiplied with.
-template <class T>
-__device__ Accum<T> dropout_factor(const Head<T>& head, int t, int s) {
+template <class T, bool Landmarks>
+__device__ Accum<T> dropout_factor(const Head<T, Landmarks>& head, int t, int s) {
   if (!(head.a.dropout.p > 0)) return 1;
   return Dropped(head).four(t, s & ~3) >> (s & 3) & 1 ? head.a.dropout.scale() : 0.0f;
 }
@@ -90,11 +91,11 @@ __device__ W sum_of_warp(W x) {
   return x;
 }
 
-template <class T>
+template <class T, bool Landmarks>
 __global__ void __launch_bounds__(kThreads, 2)
     forward(const __grid_constant__ AttentionArgs<T> a, const std::int32_t* real) {
   using W = Accum<T>;
-  const Head<T> head(a, real, blockIdx.z, blockIdx.y);
+  const Head<T, Landmarks> head(a, real, blockIdx.z, blockIdx.y);
   const int size = static_cast<int>(a.head_size), pitch = size + 1, first = blockIdx.x * kRows<T>,
             own = threadIdx.x / 32 * kOfWarp<T>;
   const int lane = threadIdx.x % 32;
@@ -143,7 +144,8 @@ template <class T, bool OfKeys>
 struct Side {
   const T *first, *second;
   std::int64_t first_stride, second_stride;
-  __device__ Side(const AttentionBackwardArgs<T>& g, const Head<T>& head)
+  template <bool Landmarks>
+  __device__ Side(const AttentionBackwardArgs<T>& g, const Head<T, Landmarks>& head)
       : first(OfKeys ? g.forward.k + head.kv_at() : g.forward.q + head.q_at()),
         second(OfKeys ? g.forward.v + head.kv_at() : g.dout + head.out_at()),
         first_stride(OfKeys ? g.forward.kv_stride : g.forward.q_stride),
@@ -171,8 +173,8 @@ struct Shared {
 
 // One tile of gradients of scaled products and of weights or, where rows are queries, of gradients
 // of scores, which a bias has: this warp's rows.
-template <class T, bool KeysAreRows>
-__device__ void tile_gradients(const Shared<Accum<T>>& shared, const Head<T>& head,
+template <class T, bool KeysAreRows, bool Landmarks>
+__device__ void tile_gradients(const Shared<Accum<T>>& shared, const Head<T, Landmarks>& head,
                                const Accum<T>* delta, int row0, int column0, int own) {
   using W = Accum<T>;
   const int lane = threadIdx.x % 32;
@@ -195,7 +197,7 @@ __device__ void tile_gradients(const Shared<Accum<T>>& shared, const Head<T>& he
   }
 }
 
-template <class T>
+template <class T, bool Landmarks>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_keys(const __grid_constant__ AttentionBackwardArgs<T> g,
                   const __grid_constant__ BackwardScratch<T> scratch) {
@@ -204,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Shared<W> shared{static_cast<int>(a.head_size)};
   const int size = shared.size, first = blockIdx.x * kRows<T>, own = threadIdx.x / 32 * kOfWarp<T>,
             group = static_cast<int>(a.heads / a.kv_heads);
-  const Head<T> head0(a, scratch.real, blockIdx.z, blockIdx.y * group);
+  const Head<T, Landmarks> head0(a, scratch.real, blockIdx.z, blockIdx.y * group);
   const Side<T, true> rows(g, head0);
   load_rows(shared.row_first, size, rows.first, rows.first_stride, first, kRows<T>, head0.mask.keys,
             size);
@@ -213,7 +215,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   W dk[kOfWarp<T>][kSlots] = {}, dv[kOfWarp<T>][kSlots] = {};
   const Tiles tiles = head0.mask.template queries_of<kColumns>(first, kRows<T>);
   for (int h = 0; h < group; ++h) {
-    const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y * group + h);
+    const Head<T, Landmarks> head(a, scratch.real, blockIdx.z, blockIdx.y * group + h);
     const Side<T, false> columns(g, head);
     for (int t0 = tiles.begin; t0 < tiles.end;
          t0 = head.mask.template queries_after<kColumns>(first, kRows<T>, t0 + kColumns)) {
@@ -241,14 +243,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-template <class T>
+template <class T, bool Landmarks>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_queries(const __grid_constant__ AttentionBackwardArgs<T> g,
                      const __grid_constant__ BackwardScratch<T> scratch) {
   using W = Accum<T>;
   const AttentionArgs<T>& a = g.forward;
   const Shared<W> shared{static_cast<int>(a.head_size)};
-  const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y);
+  const Head<T, Landmarks> head(a, scratch.real, blockIdx.z, blockIdx.y);
   const int size = shared.size, first = blockIdx.x * kRows<T>, own = threadIdx.x / 32 * kOfWarp<T>;
   const Tiles tiles = head.mask.template keys_of<kColumns>(first, kRows<T>);
   const Side<T, false> rows(g, head);
@@ -303,7 +305,10 @@ template <class T>
 void plain_forward(cuda::Stream& stream, const AttentionArgs<T>& a, const std::int32_t* real) {
   const std::size_t bytes =
       (kRows<T> * (a.head_size + kColumns) + 2 * kColumns * (a.head_size + 1)) * sizeof(Accum<T>);
-  cuda::launch(stream, forward<T>, grid_of(a, a.queries, a.heads), kThreads, bytes, a, real);
+  with_flag(a.visible.beyond.any(), [&]<bool Landmarks>() {
+    cuda::launch(stream, forward<T, Landmarks>, grid_of(a, a.queries, a.heads), kThreads, bytes, a,
+                 real);
+  });
 }
 
 template <class T>
@@ -311,12 +316,14 @@ void plain_backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
                     const BackwardScratch<T>& scratch) {
   const AttentionArgs<T>& a = g.forward;
   const std::size_t bytes = Shared<Accum<T>>::bytes(a.head_size);
-  if (a.keys > 0)
-    cuda::launch(stream, backward_keys<T>, grid_of(a, a.keys, a.kv_heads), kThreads, bytes, g,
-                 scratch);
-  if (a.queries > 0)
-    cuda::launch(stream, backward_queries<T>, grid_of(a, a.queries, a.heads), kThreads, bytes, g,
-                 scratch);
+  with_flag(a.visible.beyond.any(), [&]<bool Landmarks>() {
+    if (a.keys > 0)
+      cuda::launch(stream, backward_keys<T, Landmarks>, grid_of(a, a.keys, a.kv_heads), kThreads,
+                   bytes, g, scratch);
+    if (a.queries > 0)
+      cuda::launch(stream, backward_queries<T, Landmarks>, grid_of(a, a.queries, a.heads), kThreads,
+                   bytes, g, scratch);
+  });
 }
 
 #define TFM_INSTANTIATE(T)                                                                  \

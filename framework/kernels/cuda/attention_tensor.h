@@ -7,9 +7,9 @@ namespace tfm::kernels::gpu {
 
 // Calls f.operator()<warpgroup>(), where `warpgroup` tells whether tiles with D elements per row
 // are multiplied by warpgroup instructions.
-template <int D, class F>
+template <int D, Scores Kind, class F>
 void with_warpgroup(cuda::Stream& stream, F&& f) {
-  if constexpr (D == 64 || D == 128)
+  if constexpr ((D == 64 || D == 128) && Kind != Scores::landmarks)
     if (multiplies_by_warpgroups(stream)) return f.template operator()<true>();
   f.template operator()<false>();
 }
@@ -104,11 +104,11 @@ __device__ void multiply_columns(float (&c)[N / 8][4], const float (&a)[K / 8][4
 
 // Starts to copy the bias and the key segments for the scores of queries [first, first + Rows) and
 // keys [first_key, first_key + N).
-template <int Rows, int N, class T>
-__device__ void load_beside(float* bias, std::int32_t* segments, const Head<T>& head, int first,
-                            int first_key) {
+template <int Rows, int N, class T, bool Landmarks>
+__device__ void load_beside(float* bias, std::int32_t* segments, const Head<T, Landmarks>& head,
+                            int first, int first_key) {
   const AttentionArgs<T>& a = head.a;
-  const Mask& mask = head.mask;
+  const auto& mask = head.mask;
   const int distance = first_key - first - (Rows - 1), thread = threadIdx.x;
   if (a.bias)
     load_words(bias, head.bias(), distance, Rows + N - 1, 1 - mask.queries, mask.keys, thread);
@@ -132,7 +132,11 @@ class SoftCap {
   // scores.
   template <class T>
   __device__ float apply(float (&c)[N][4], const AttentionArgs<T>& a) {
-    if constexpr (Kind != Scores::capped) return a.scale * kLog2E;
+    if constexpr (!kMayCap) return a.scale * kLog2E;
+    if (Kind == Scores::landmarks && !(a.softcap > 0)) {
+      each_element<kHeld>([&](int n, int e) { slope_[n][e] = 1; });
+      return a.scale * kLog2E;
+    }
     const float inner = 2 * kLog2E * a.scale / a.softcap;
     each_element<N>([&](int n, int e) {
       const float t =
@@ -144,22 +148,23 @@ class SoftCap {
   }
   // From gradients of scores to those of scaled products.
   __device__ void backward(float (&gradient)[N][4]) const {
-    if constexpr (Kind == Scores::capped)
+    if constexpr (kMayCap)
       each_element<N>([&](int n, int e) { gradient[n][e] *= slope_[n % kHeld][e]; });
   }
 
  private:
-  static constexpr int kHeld = Kind == Scores::capped ? N : 1;
+  static constexpr bool kMayCap = Kind >= Scores::capped;
+  static constexpr int kHeld = kMayCap ? N : 1;
   float slope_[kHeld][4];
 };
 
 // Converts products to scores, -inf if hidden. Rows are keys if KeysAreRows, else queries. `row`
 // and `column` are those of this lane's element 0; row_segment holds the segments of its two rows.
 // cut: whether some pair of the tile may be hidden by its position.
-template <bool KeysAreRows, bool Added, int N>
-__device__ void to_scores(float (&c)[N][4], float scale, const Mask& mask, int row, int column,
-                          bool cut, const std::int32_t (&row_segment)[2], const Beside& beside,
-                          bool biased) {
+template <bool KeysAreRows, bool Added, bool Landmarks, int N>
+__device__ void to_scores(float (&c)[N][4], float scale, const Mask<Landmarks>& mask, int row,
+                          int column, bool cut, const std::int32_t (&row_segment)[2],
+                          const Beside& beside, bool biased) {
   const auto each = [&](auto&& f) {
     each_element<N>([&](int n, int e) {
       const int r = row + e / 2 * 8, i = n * 8 + e % 2;
