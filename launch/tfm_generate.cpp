@@ -83,7 +83,8 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
     data::check_known(id, model.config.model.vocab_size, "the tokenizer");
   inference::TextGenerator generator(*model.model, model.rank_context, model.weights(),
                                      model.config.model.vocab_size, model.config.model.max_seq_len,
-                                     std::ssize(ids) + max_tokens);
+                                     std::ssize(ids) + max_tokens,
+                                     model.config.model.sees_prefixes() ? std::ssize(ids) : 0);
   tokenizer::StreamDecoder decoder(tokenizer, ids);
   if (lead) print(prompt);
   generator.generate(ids, max_tokens, sampler, format.end_ids, [&](std::int32_t id) {
@@ -175,7 +176,8 @@ void talk(const launch::Arguments& args, inference::LoadedModel& model,
       say("the prompt exceeds model.max_seq_len; its last part is read");
     for (const std::int32_t id : ids) data::check_known(id, m.vocab_size, "the tokenizer");
     inference::TextGenerator generator(*model.model, model.rank_context, model.weights(),
-                                       m.vocab_size, m.max_seq_len, std::ssize(ids) + most);
+                                       m.vocab_size, m.max_seq_len, std::ssize(ids) + most,
+                                       m.sees_prefixes() ? std::ssize(ids) : 0);
     tokenizer::StreamDecoder decoder(tokenizer, ids);
     std::string answer;
     generator.generate(ids, most, sampler, ends, [&](std::int32_t id) {

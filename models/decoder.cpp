@@ -19,6 +19,7 @@ graph::Value Decoder::hidden(nn::Recording& rec, Relay& relay, bool training) co
   if (training) context.router_terms = &rec.router_terms;
   if (rec.shape.mask != nn::Mask::none) context.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) context.q_segments = context.k_segments;
+  if (config_.model.sees_prefixes()) context.prefixes = rec.input(Field::prefix);
   graph::Value x;
   if (relay.here()) x = (*embeddings_)(rec, *tokens_, in, rows, training);
   return (*stack_)(*rec.tape, relay, x, context);

@@ -69,11 +69,11 @@ std::unique_ptr<nn::Mixer> make_attention(nn::Context& c, const std::string& nam
                                           const config::LayerConfig& l, const StackInfo& stack) {
   return std::make_unique<nn::SelfAttention>(
       c, name,
-      nn::SelfAttention::Options{attention_options(c, l, stack), visible_keys(l, stack, name),
-                                 rotary_of(l, stack.longrope, l.d_head),
-                                 l.position == config::Position::alibi,
-                                 l.position == config::Position::relative, l.attention.output_gate,
-                                 l.attention.global_projections ? l.attention.global_tokens : 0});
+      nn::SelfAttention::Options{
+          attention_options(c, l, stack), visible_keys(l, stack, name),
+          rotary_of(l, stack.longrope, l.d_head), l.position == config::Position::alibi,
+          l.position == config::Position::relative, l.attention.output_gate,
+          l.attention.global_projections ? l.attention.global_tokens : 0, l.attention.prefix});
 }
 
 std::unique_ptr<nn::Mixer> make_latent(nn::Context& c, const std::string& name,

@@ -103,6 +103,10 @@ void describe(AttentionConfig& c, FieldVisitor& v) {
           c.global_projections);
   v.section(section("blocks", "positions in blocks, in place of a window (Zaheer et al. 2020)"),
             [&c](FieldVisitor& s) { describe(c.blocks, s); });
+  v.value(flag("prefix",
+               "decoders, data of type prefix_lm: tokens of the first part see each other, before "
+               "and behind them (Raffel et al. 2020, 3.2.1); of a generation those of the prompt"),
+          c.prefix);
   v.value(real("softcap", 0,
                "c: a score x becomes c tanh(x / c), before biases and masks, as Gemma 2; 0: none"),
           c.softcap);

@@ -67,6 +67,11 @@ bool ModelConfig::drops() const {
          std::ranges::any_of(layer_kinds, [&](const LayerKind& k) { return some(k.layer); });
 }
 
+bool ModelConfig::sees_prefixes() const {
+  return std::ranges::any_of(kinds_in_use(),
+                             [](const auto& kind) { return kind.second->attention.prefix; });
+}
+
 void ModelConfig::set_dropout(const DropoutConfig& everywhere) {
   for_each_kind([&](LayerConfig& l) { l.dropout = everywhere; });
 }

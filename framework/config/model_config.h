@@ -34,6 +34,7 @@ struct AttentionConfig {
   bool global_projections = false;  // their queries, and keys and values for them, are projected
                                     // by matrices of their own
   BlocksConfig blocks;
+  bool prefix = false;            // the first part of a text sees itself both ways
   double softcap = 0;             // of scores, before a bias; 0: none
   bool sinks = false;             // each head has one more score, of a key whose value is zero
   bool output_gate = false;       // outputs are multiplied by sigmoids of the layer's input
@@ -155,8 +156,9 @@ struct ModelConfig : LayerConfig {
   // The configurations that layers have, each once, with the paths of their keys ("model.").
   std::vector<std::pair<std::string, const LayerConfig*>> kinds_in_use() const;
   std::int64_t layers_with_experts() const;
-  bool uniform() const;  // all layers have the model's own keys
-  bool drops() const;    // some dropout or jitter is on
+  bool uniform() const;        // all layers have the model's own keys
+  bool drops() const;          // some dropout or jitter is on
+  bool sees_prefixes() const;  // some layer has attention.prefix
   void set_dropout(const DropoutConfig& everywhere);
   // Calls f(layer) for the model's own keys of a layer and for each kind.
   template <class F>

@@ -21,6 +21,7 @@ struct SourceType {
   bool whole_words = false;     // key `whole_words`
   bool denoises = false;        // keys `permute_sentences`, `rotate`, `delete` and `mask_tokens`
   bool fills_middle = false;    // section `fim`
+  bool cuts = false;            // a text into a beginning and the rest: key `attention.prefix`
   // Rows of named columns, one of which is the class of the row's text: keys `text`, `text_pair`
   // and `label`.
   bool labelled = false;

@@ -135,6 +135,12 @@ void check_sources(const Config& c, const Report& report) {
                " needs the labels of each text, which data.train.type " + c.data.train.type +
                " does not have; expected " + types_where([](const auto& t) { return t.labelled; }),
            "");
+  if (m.sees_prefixes() && !c.data.train.type.empty() && !c.data.train.kind().cuts)
+    report({"model.attention.prefix", "data.train.type"},
+           "attention.prefix true needs texts that are cut in two, but data.train.type is " +
+               c.data.train.type + "; expected " +
+               types_where([](const auto& t) { return t.cuts; }) + ", or attention.prefix false",
+           "");
   check_source(c, c.data.train, "data.train", report);
   if (c.data.validation) check_source(c, *c.data.validation, "data.validation", report);
   const auto by_itself = [](const SourceConfig& s) { return s.kind().labelled || s.kind().chats; };

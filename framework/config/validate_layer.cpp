@@ -145,6 +145,13 @@ void check_landmarks(const LayerConfig& l, const std::string& path, const ModelC
                " positions take the place of a window, but window is " + std::to_string(a.window) +
                "; expected one of them to be 0",
            "");
+  if (a.prefix) {
+    const std::string name = key + "prefix";
+    only(true, m.family == Family::decoder, name, "family decoder", "false");
+    only(true, a.type == "softmax", name, "attention.type softmax", "false");
+    only(true, a.global_tokens == 0 && a.blocks.size == 0, name,
+         "attention.global_tokens 0 and blocks.size 0", "false");
+  }
   if (!a.global_projections) return;
   const std::string name = key + "global_projections";
   only(true, a.type == "softmax", name, "attention.type softmax", "false");

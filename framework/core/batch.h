@@ -16,6 +16,7 @@ enum class Field : std::uint8_t {
   labels,
   mask,
   positions,
+  prefix,
   token_types,
   sentence_labels,
   token_labels,
@@ -36,6 +37,7 @@ enum class FieldKind : std::uint8_t {
   number,    // number to predict, the bits of a float; NaN: ignored by the loss
   mask,      // index of the document within the sequence; < 0: padding, hidden from attention
   position,  // index within the document; made of `mask` by the DataLoader
+  prefix,    // number of first positions that see each other
   type,      // segment id in [0, model.type_vocab_size)
 };
 
@@ -64,6 +66,7 @@ inline constexpr std::array kFields{
     FieldInfo{Field::labels, "labels", FieldWidth::length, FieldKind::label, -1},
     FieldInfo{Field::mask, "mask", FieldWidth::length, FieldKind::mask, -1},
     FieldInfo{Field::positions, "positions", FieldWidth::length, FieldKind::position, 0},
+    FieldInfo{Field::prefix, "prefix", FieldWidth::one, FieldKind::prefix, 0},
     FieldInfo{Field::token_types, "token_types", FieldWidth::length, FieldKind::type, 0},
     FieldInfo{Field::sentence_labels, "sentence_labels", FieldWidth::one, FieldKind::answer, -1},
     FieldInfo{Field::token_labels, "token_labels", FieldWidth::length, FieldKind::answer, -1},

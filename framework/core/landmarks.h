@@ -16,6 +16,7 @@ struct BasicLandmarks {
 
   bool causal = false;        // no query sees a key behind its own position, whatever follows
   Int from = 0, to = kNever;  // queries at positions outside of [from, to) see nothing
+  Int prefix = 0;             // positions before it see each other
   // Positions before `first` and from `last` on see all and are seen by all.
   Int first = 0, last = kNever;
   // Positions of a block; 0: there are none. Queries see their own block, those beside it, and
@@ -29,12 +30,14 @@ struct BasicLandmarks {
   RandomKey key = {};
 
   bool operator==(const BasicLandmarks&) const = default;
-  constexpr bool any() const { return first > 0 || block > 0 || from > 0 || to < kNever; }
+  constexpr bool any() const {
+    return prefix > 0 || first > 0 || block > 0 || from > 0 || to < kNever;
+  }
   template <class To>
   constexpr BasicLandmarks<To> as() const {
     const auto as = [](Int x) { return static_cast<To>(x); };
-    return {causal,    as(from),   as(to),     as(first), as(last),
-            as(block), as(random), as(blocks), repeats,   key};
+    return {causal,    as(from),   as(to),     as(prefix), as(first), as(last),
+            as(block), as(random), as(blocks), repeats,    key};
   }
   // Those of sequences of so many positions, the last block of which is global where all see all.
   constexpr BasicLandmarks of_length(Int positions) const {
@@ -48,6 +51,7 @@ struct BasicLandmarks {
   constexpr Int most_seen() const { return (5 + 2 * random) * block; }
   constexpr bool global(Int position) const { return position < first || position >= last; }
   constexpr bool sees(Int query, Int at) const {
+    if (query < prefix && at < prefix) return true;
     if (causal && at > query) return false;
     if (global(query) || global(at)) return true;
     if (block == 0) return false;
@@ -64,6 +68,7 @@ struct BasicLandmarks {
   constexpr void each_of_keys(Span<Int> queries, F&& f) const {
     const Int most = causal ? queries.end : kNever;
     const auto add = [&](Int begin, Int end) { f(Span<Int>{begin, std::min(end, most)}); };
+    if (queries.begin < prefix) f(Span<Int>{0, prefix});
     add(0, first);
     add(last, kNever);
     if (queries.begin < first) f({0, causal ? std::min(first, queries.end) : kNever});
@@ -79,7 +84,8 @@ struct BasicLandmarks {
   template <class F>
   constexpr void each_of_queries(Span<Int> keys, Span<Int> queries, F&& f) const {
     const Int least = causal ? keys.begin : 0;
-    f(Span<Int>{least, first});
+    if (keys.begin < prefix) f(Span<Int>{0, prefix});
+    f({least, first});
     f({std::max(least, last), kNever});
     if (keys.begin < first) f({least, kNever});
     if (keys.end > last) f({causal ? std::max(last, keys.begin) : 0, kNever});
@@ -92,6 +98,7 @@ struct BasicLandmarks {
   }
   // Whether each of the queries sees each of the keys by one of the rules alone.
   constexpr bool see_whole(Span<Int> queries, Span<Int> keys) const {
+    if (queries.end <= prefix && keys.end <= prefix) return true;
     if (causal && keys.end - 1 > queries.begin) return false;
     const auto globals = [this](Span<Int> s) { return s.end <= first || s.begin >= last; };
     if (globals(queries) || globals(keys)) return true;

@@ -90,7 +90,7 @@ struct BasicVisibility {
   // Number of pairs of a query and a key that it sees.
   constexpr Int pairs(Span<Int> queries, Span<Int> keys) const requires(sizeof(Int) == 8) {
     if (!beyond.any()) return near_pairs(queries, keys);
-    Int sum = 0;
+    Int sum = prefix_pairs(looking(queries), keys);
     each_part(looking(queries), query_at, [&](Span<Int> q) {
       each_part(keys, key_at, [&](Span<Int> k) {
         sum += is_global(q, query_at) || is_global(k, key_at) ? all_pairs(q, k)
@@ -163,6 +163,12 @@ struct BasicVisibility {
       return sum(first + queries.size()) - sum(first);
     };
     return within(right) - within(-left - 1);
+  }
+  // Pairs within the prefix that the window hides.
+  constexpr Int prefix_pairs(Span<Int> queries, Span<Int> keys) const {
+    const Span<Int> q = queries.part({0, beyond.prefix - query_at}),
+                    k = keys.part({0, beyond.prefix - key_at});
+    return q.size() > 0 && k.size() > 0 ? q.size() * k.size() - near_pairs(q, k) : 0;
   }
   // Pairs of which only those of a later key may be hidden.
   constexpr Int all_pairs(Span<Int> queries, Span<Int> keys) const {

@@ -129,7 +129,7 @@ namespace {
 
 class DenoiseObjective final : public Objective {
  public:
-  std::string special_use(const config::SourceConfig&) const override {
+  std::string special_use(const config::ModelConfig&, const config::SourceConfig&) const override {
     return "type denoise needs the mask token";
   }
   void check_tokenizer(const config::Config& config, const config::SourceConfig&,

@@ -122,7 +122,7 @@ namespace {
 
 class MaskedLmObjective final : public Objective {
  public:
-  std::string special_use(const config::SourceConfig&) const override {
+  std::string special_use(const config::ModelConfig&, const config::SourceConfig&) const override {
     return "type mlm needs the mask token";
   }
   void check_tokenizer(const config::Config& config, const config::SourceConfig& source,

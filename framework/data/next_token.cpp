@@ -66,7 +66,8 @@ namespace {
 
 class NextTokenObjective final : public Objective {
  public:
-  std::string special_use(const config::SourceConfig& c) const override {
+  std::string special_use(const config::ModelConfig&,
+                          const config::SourceConfig& c) const override {
     const config::FimConfig& fim = c.fim;
     const bool given = std::min({fim.prefix, fim.middle, fim.suffix, c.document_end}) >= 0;
     return fim.rate > 0 && !given ? "fim needs its special tokens and the id that ends a document"

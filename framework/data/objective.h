@@ -33,7 +33,9 @@ class Objective {
   virtual ~Objective() = default;
 
   // What it needs of a tokenizer besides the ids that its files hold; empty: nothing.
-  virtual std::string special_use(const config::SourceConfig&) const { return ""; }
+  virtual std::string special_use(const config::ModelConfig&, const config::SourceConfig&) const {
+    return "";
+  }
   // Error(usage) if the tokenizer lacks an id that it needs, or the vocabulary does.
   virtual void check_tokenizer(const config::Config&, const config::SourceConfig&,
                                const tokenizer::Tokenizer&) const {}

@@ -68,8 +68,9 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
 }
 
 // Whether a source is encoded, or needs special ids.
-bool any_uses_tokenizer(const config::DataConfig& data) {
-  return uses_tokenizer(data.train) || (data.validation && uses_tokenizer(*data.validation));
+bool any_uses_tokenizer(const config::Config& c) {
+  return uses_tokenizer(c.model, c.data.train) ||
+         (c.data.validation && uses_tokenizer(c.model, *c.data.validation));
 }
 
 // A model's directory without a tokenizer is an error only where one is used.
@@ -129,7 +130,7 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
                                                  config::Problems& problems) {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   problems.collect("data.tokenizer",
-                   [&] { tokenizer = load_tokenizer(config, any_uses_tokenizer(config.data)); });
+                   [&] { tokenizer = load_tokenizer(config, any_uses_tokenizer(config)); });
   const config::DataConfig& data = config.data;
   bool sound = objective_of(data.train).check(config, data.train, "data.train", problems);
   if (data.validation)
@@ -202,7 +203,7 @@ RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(con
 RunData::RunData(const config::Config& config, const config::SourceConfig& source,
                  const std::string& section) {
   config::at_key(config.places, "data.tokenizer",
-                 [&] { tokenizer = load_tokenizer(config, uses_tokenizer(source)); });
+                 [&] { tokenizer = load_tokenizer(config, uses_tokenizer(config.model, source)); });
   const auto open_source = [&] {
     check_tokenizer(config, source, *tokenizer);
     if (const std::string text = no_room(config, source, *tokenizer); !text.empty())

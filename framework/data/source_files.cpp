@@ -72,8 +72,8 @@ SourceSpec source_spec(const config::SourceConfig& c, std::optional<std::int32_t
   return spec;
 }
 
-std::string special_use(const config::SourceConfig& c) {
-  if (std::string use = objective_of(c).special_use(c); !use.empty()) return use;
+std::string special_use(const config::ModelConfig& m, const config::SourceConfig& c) {
+  if (std::string use = objective_of(c).special_use(m, c); !use.empty()) return use;
   if (c.documents != config::Documents::joined && c.document_end < 0 && !all_know_documents(c))
     return "documents: " + word(c.documents) + " needs the id that ends a document";
   return "";
@@ -83,7 +83,7 @@ void check_special_ids(const config::Config& config, const config::SourceConfig&
                        const tokenizer::Tokenizer& tokenizer) {
   if (!holds_tokens(c)) return;
   const bool named = !config.data.tokenizer.empty();
-  const std::string use = named ? "" : special_use(c);
+  const std::string use = named ? "" : special_use(config.model, c);
   if (!named && use.empty()) return;
   std::string of;  // the tokenizer's fingerprint, once a file has one
   for (const config::SourcePath& p : c.paths)
@@ -93,16 +93,17 @@ void check_special_ids(const config::Config& config, const config::SourceConfig&
       if (origin && of.empty()) of = fingerprint(tokenizer);
       if (named) check_origin(file, origin, of, config.data.tokenizer);
       if (named || (origin && origin->fingerprint == of)) continue;
-      throw Error(ExitCode::usage,
-                  use + ", and data.tokenizer does not say which tokenizer made the ids of " +
-                      file.name() + "; set data.tokenizer" +
-                      (origin ? ", which was " + origin->tokenizer : " to it") +
-                      (objective_of(c).special_use(c).empty() ? ", or set document_end" : ""));
+      throw Error(
+          ExitCode::usage,
+          use + ", and data.tokenizer does not say which tokenizer made the ids of " + file.name() +
+              "; set data.tokenizer" + (origin ? ", which was " + origin->tokenizer : " to it") +
+              (objective_of(c).special_use(config.model, c).empty() ? ", or set document_end"
+                                                                    : ""));
     }
 }
 
-bool uses_tokenizer(const config::SourceConfig& c) {
-  return !holds_tokens(c) || !special_use(c).empty();
+bool uses_tokenizer(const config::ModelConfig& m, const config::SourceConfig& c) {
+  return !holds_tokens(c) || !special_use(m, c).empty();
 }
 OpenedSource open_documents(Opening& o, std::int64_t sample_length) {
   const config::SourceConfig& c = o.source;

@@ -16,13 +16,13 @@ bool all_know_documents(const config::SourceConfig& source);
 DocumentEnds document_ends(const config::Config& config, const config::SourceConfig& source,
                            const tokenizer::Tokenizer& tokenizer);
 // What a source needs of a tokenizer besides the ids in its token files; empty: nothing.
-std::string special_use(const config::SourceConfig& source);
+std::string special_use(const config::ModelConfig& model, const config::SourceConfig& source);
 // Refuses special ids of `bytes` for token files that another tokenizer may have made, and a
 // tokenizer that is known to be another.
 void check_special_ids(const config::Config& config, const config::SourceConfig& source,
                        const tokenizer::Tokenizer& tokenizer);
 // Whether the source is encoded, or needs special ids.
-bool uses_tokenizer(const config::SourceConfig& source);
+bool uses_tokenizer(const config::ModelConfig& model, const config::SourceConfig& source);
 
 SourceSpec source_spec(const config::SourceConfig& source,
                        std::optional<std::int32_t> document_end);

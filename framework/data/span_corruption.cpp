@@ -119,7 +119,7 @@ SpanLengths spans_of(const config::Config& config, const config::SourceConfig& c
 
 class SpanCorruptionObjective final : public Objective {
  public:
-  std::string special_use(const config::SourceConfig&) const override {
+  std::string special_use(const config::ModelConfig&, const config::SourceConfig&) const override {
     return "type span_corruption needs the sentinel tokens";
   }
   bool check(const config::Config& config, const config::SourceConfig& source,

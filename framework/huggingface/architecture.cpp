@@ -106,6 +106,7 @@ constexpr FeatureUse kUses[] = {
      "attention: {global_tokens: 0}"},
     {Feature::blocks, [](M m) { return m.attention.blocks.size > 0; },
      "attention: {blocks: {size: 0}}"},
+    {Feature::prefix, [](M m) { return m.sees_prefixes(); }, "attention: {prefix: false}"},
     {Feature::sinks, [](M m) { return m.attention.sinks; }, "attention: {sinks: false}"},
     {Feature::clamped_gates, [](M m) { return m.activation == config::Activation::clamped_swiglu; },
      "activation: swiglu"},

@@ -47,6 +47,7 @@ enum class Feature : std::uint8_t {
   output_gate,
   global_tokens,
   blocks,
+  prefix,
   tensor2tensor
 };
 

@@ -14,9 +14,10 @@ namespace tfm::inference {
 class TextGenerator {
  public:
   // `context`: the most tokens that the model reads. `longest`: tokens of the text at its end.
+  // `prompt`: those of the first call, if they see each other (attention.prefix); else 0.
   TextGenerator(const nn::Model& model, const comm::RankContext& rank_context,
                 const Weights& weights, std::int64_t vocab_size, std::int64_t context,
-                std::int64_t longest);
+                std::int64_t longest, std::int64_t prompt = 0);
 
   // Logits of the token after `ids`, which must begin with those of the call before. Of a text
   // longer than the context, the last part is read.
@@ -29,12 +30,12 @@ class TextGenerator {
       const std::function<void(std::int32_t)>& on_token = [](std::int32_t) {});
 
  private:
-  std::vector<double> logits_of_window(std::span<std::int32_t> window);
+  std::vector<double> logits_of_window(std::span<std::int32_t> ids);  // of the last ones
 
   const nn::Model& model_;
   comm::RankContext rank_context_;
   Weights weights_;
-  std::int64_t vocab_size_, context_;
+  std::int64_t vocab_size_, context_, prompt_;
   Generation generation_;
   std::optional<Inference> inference_;  // for a text that has outgrown the context
 };

@@ -35,6 +35,8 @@ struct AttentionArgs {
   //   k_segments:  the key's segment is >= 0 (negative: padding)
   //   q_segments:  the query's segment equals the key's (read only with k_segments)
   Visibility visible;
+  // (B) or null, beside no other landmarks: positions before it see each other, too.
+  const std::int32_t* prefixes = nullptr;
   const std::int32_t* k_segments = nullptr;  // (B*keys_total) or null
   const std::int32_t* q_segments = nullptr;  // (B*queries_total) or null
   bool right_padded = false;                 // negative k_segments come last in every sequence
@@ -53,16 +55,25 @@ struct AttentionArgs {
 
   constexpr std::int64_t all_queries() const { return queries_total ? queries_total : queries; }
   constexpr std::int64_t all_keys() const { return keys_total ? keys_total : keys; }
-  // `visible` by indices t and s.
-  constexpr Visibility visible_by_index() const {
-    return visible.from(query_offset + all_keys() - all_queries(), key_offset);
+  // `visible` by indices t and s, without and with the prefix of a sequence.
+  constexpr Visibility visible_by_index() const { return by_index(visible); }
+  constexpr Visibility visible_by_index(std::int64_t b) const {
+    Visibility v = visible;
+    if (prefixes) v.beyond.prefix = prefixes[b];
+    return by_index(v);
   }
+  constexpr bool has_landmarks() const { return prefixes || visible.beyond.any(); }
   // Indices of a query in q_segments and of a key in k_segments.
   constexpr std::int64_t segment_of_query(std::int64_t b, std::int64_t t) const {
     return b * all_queries() + query_offset + t;
   }
   constexpr std::int64_t segment_of_key(std::int64_t b, std::int64_t s) const {
     return b * all_keys() + key_offset + s;
+  }
+
+ private:
+  constexpr Visibility by_index(const Visibility& v) const {
+    return v.from(query_offset + all_keys() - all_queries(), key_offset);
   }
 };
 
@@ -79,6 +90,7 @@ AttentionExtents extents_of(const AttentionArgs<T>& a) {
           .bias = a.bias != nullptr,
           .dropout = a.dropout.p > 0,
           .softcap = a.softcap > 0,
+          .prefixes = a.prefixes != nullptr,
           .lengths = a.right_padded && !a.q_segments};
 }
 

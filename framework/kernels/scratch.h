@@ -74,8 +74,9 @@ struct AttentionExtents {
   std::int64_t batch, heads, kv_heads, queries, keys, head_size;
   Visibility visible;  // by index
   bool segments = false, bias = false, bias_gradient = false, dropout = false;
-  bool softcap = false;  // of scores
-  bool lengths = false;  // segments only mark right padding
+  bool softcap = false;   // of scores
+  bool prefixes = false;  // of sequences, which see each other
+  bool lengths = false;   // segments only mark right padding
 
   // Whether positions hide a key from a query.
   bool masked() const { return visible.seen({0, queries}, {0, keys}) != Seen::whole; }
@@ -89,7 +90,7 @@ struct AttentionExtents {
   bool of_library(std::int64_t bytes) const {
     return bytes == 2 && head_size % 8 == 0 && head_size <= 256 && std::min(queries, keys) >= 64 &&
            (masked() ? causal() && !segments : !segments || lengths) && !bias && !dropout &&
-           !softcap && !visible.beyond.repeats;
+           !softcap && !prefixes && !visible.beyond.repeats;
   }
 };
 // More than cuDNN's forward asks for.

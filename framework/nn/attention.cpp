@@ -154,6 +154,7 @@ graph::Value SelfAttention::attend(graph::Recorder& r, const Linear& projections
       {.q = queries_keys_values(r, projections, x, c.rows, c.rows.sequence_length),
        .q_segments = c.q_segments,
        .k_segments = c.k_segments,
+       .prefixes = options_.prefix ? c.prefixes : graph::Value{},
        .relative_bias = options_.relative ? c.relative_bias : graph::Value{},
        .sinks = record_sinks(context_, r, sinks_)},
       op_options(c, visible));
@@ -170,6 +171,7 @@ graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, co
   const graph::Value cache = states.front();
   ops::AttentionOptions a = op_options(c, options_.visible);
   a.keys = div_exact(r.info(cache).shape[0], c.rows.sequences);
+  if (options_.prefix && a.queries > 1) a.visible.beyond.prefix = a.keys;
   const graph::Value y =
       ops::cached_attention(r, queries_keys_values(r, qkv_, x, c.rows, a.keys), cache,
                             options_.relative ? c.relative_bias : graph::Value{},

@@ -28,6 +28,7 @@ class SelfAttention final : public Mixer {
     bool output_gate = false;  // sigmoids of a projection of x multiply the outputs of heads
     // So many first positions see all by projections of their own (Beltagy et al. 2020, 3.2).
     std::int64_t own_projections = 0;
+    bool prefix = false;  // positions of LayerContext::prefixes, or of a prompt, see each other
   };
   SelfAttention(Context& c, const std::string& name, Options options);
   graph::Value record(graph::Recorder& r, graph::Value x, const LayerContext& c) const override;

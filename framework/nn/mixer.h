@@ -40,6 +40,7 @@ struct LayerContext {
   // int32, one per token of the micro-batch: document index, negative for padding. Absent: one
   // document, no padding.
   graph::Value q_segments, k_segments;
+  graph::Value prefixes;  // int32, one per sequence: so many first positions see each other
   bool right_padded = false;
   // The stack's table of T5's bias (heads of this rank, buckets), and see relative_buckets().
   graph::Value relative_bias;

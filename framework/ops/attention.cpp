@@ -26,6 +26,8 @@ void check(const graph::Recorder& r, const AttentionInputs& in, const AttentionO
     TFM_CHECK(!segments ||
                   (r.info(segments).shape == Shape{rows} && r.info(segments).dtype == DType::i32),
               "one int32 segment a row");
+  TFM_CHECK(!in.prefixes || (r.info(in.prefixes).shape == Shape{batch} && !o.visible.beyond.any()),
+            "one prefix a sequence, and no other landmarks");
   TFM_CHECK(!in.sinks || r.info(in.sinks).shape == Shape{o.heads}, "one sink a head");
   TFM_CHECK(!in.relative_bias || o.alibi_slopes.empty(), "one kind of bias");
   TFM_CHECK(o.alibi_slopes.empty() || std::ssize(o.alibi_slopes) == o.heads, "one slope a head");
@@ -68,8 +70,9 @@ graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionO
     }
     if (!options.alibi_slopes.empty())
       alibi = alibi_table<Accum<T>>(r, options.alibi_slopes, options.queries, options.keys);
-    const std::vector<graph::Value> inputs{
-        in.q, in.kv, in.q_segments, in.k_segments, in.relative_bias, bucket, alibi, in.sinks};
+    const std::vector<graph::Value> inputs{in.q,          in.kv,       in.q_segments,
+                                           in.k_segments, in.prefixes, in.relative_bias,
+                                           bucket,        alibi,       in.sinks};
     op->inputs = graph::given(inputs);
     op->batch = N * options.share.ranks / options.queries;
     if (options.dropout > 0) op->stream = r.random_stream("attention.dropout");

@@ -16,7 +16,7 @@ graph::Work attention_work(const AttentionOptions& o, std::int64_t batch, int pr
 template <class T>
 struct Attention : graph::Op {
   // alibi: bias by distance, (H, T + S - 1), see ops/table.h.
-  enum In { q, kv, q_segments, k_segments, relative_bias, bucket, alibi, sinks };
+  enum In { q, kv, q_segments, k_segments, prefixes, relative_bias, bucket, alibi, sinks };
   enum Out { y, lse };
   // A range of queries against a range of keys, in every sequence.
   struct Block {
@@ -32,8 +32,10 @@ struct Attention : graph::Op {
   graph::Saved saved() const override { return {.inputs = inputs, .outputs = {y, lse}}; }
   // Backward has five products: the recomputed scores and four of its own.
   graph::Work work(graph::Phase phase) const override {
-    return phase == graph::Phase::backward ? attention_work(options, batch, 5, 3)
-                                           : attention_work(options, batch, 2, 1);
+    AttentionOptions o = options;
+    if (inputs.contains(prefixes)) o.visible.beyond.prefix = o.keys / 2;  // a usual one
+    return phase == graph::Phase::backward ? attention_work(o, batch, 5, 3)
+                                           : attention_work(o, batch, 2, 1);
   }
   std::int64_t workspace_bytes(graph::Phase phase) const override {
     return bias_bytes(phase, all());
@@ -61,8 +63,11 @@ struct Attention : graph::Op {
   std::int64_t q_width() const { return options.q_width(); }
   std::int64_t kv_width() const { return options.kv_width(); }
   Block all() const { return {0, options.queries, 0, options.keys}; }
-  Visibility visible(const Block& of) const {  // by index in the block
-    return options.visible.from(of.first_query + options.keys - options.queries, of.first_key);
+  // By index in the block, with the longest prefix.
+  Visibility visible(const Block& of) const {
+    Visibility v = options.visible;
+    if (inputs.contains(prefixes)) v.beyond.prefix = options.keys;
+    return v.from(of.first_query + options.keys - options.queries, of.first_key);
   }
   static std::int64_t distances(const Block& of) { return of.queries + of.keys - 1; }
 
@@ -89,6 +94,7 @@ struct Attention : graph::Op {
         .bias_gradient = learned,
         .dropout = options.dropout > 0,
         .softcap = options.softcap > 0,
+        .prefixes = inputs.contains(prefixes),
         .lengths = options.right_padded && !inputs.contains(q_segments)};
     return phase == graph::Phase::backward
                ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Accum<T>))
@@ -175,6 +181,7 @@ kernels::AttentionArgs<T> Attention<T>::args(const graph::Exec& e, const Block& 
           .scale = static_cast<Accum<T>>(options.scale),
           .softcap = static_cast<Accum<T>>(options.softcap),
           .visible = options.visible,
+          .prefixes = e.in(prefixes).template ptr<std::int32_t>(),
           .k_segments = e.in(k_segments).template ptr<std::int32_t>(),
           .q_segments = e.in(q_segments).template ptr<std::int32_t>(),
           .right_padded = options.right_padded,

@@ -13,14 +13,10 @@ std::optional<AttentionNode> attention_node(const graph::Node& node) {
   const auto* const op = dynamic_cast<const Op*>(node.op.get());
   if (!op) return std::nullopt;
   const auto in = [&](Op::In name) { return graph::Value{node.in[name]}; };
-  return AttentionNode{&op->options,
-                       op->batch,
-                       in(Op::q),
-                       in(Op::kv),
-                       in(Op::q_segments),
-                       in(Op::k_segments),
-                       in(Op::relative_bias),
-                       in(Op::sinks)};
+  return AttentionNode{
+      &op->options,       op->batch,          in(Op::q),        in(Op::kv),
+      in(Op::q_segments), in(Op::k_segments), in(Op::prefixes), in(Op::relative_bias),
+      in(Op::sinks)};
 }
 
 namespace {
@@ -50,7 +46,8 @@ class Scores {
 
  private:
   bool sees(std::int64_t b, std::int64_t t, std::int64_t s) const {
-    if (!o_.visible.sees(t + o_.keys - o_.queries, s)) return false;
+    const std::int64_t prefix = in_.prefixes ? in_.prefixes[b] : 0;
+    if (!(t < prefix && s < prefix) && !o_.visible.sees(t + o_.keys - o_.queries, s)) return false;
     if (!in_.k_segments) return true;
     const std::int32_t segment = in_.k_segments[b * o_.keys + s];
     return segment >= 0 && (!in_.q_segments || in_.q_segments[b * o_.queries + t] == segment);

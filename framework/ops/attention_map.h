@@ -13,7 +13,7 @@ namespace tfm::ops {
 struct AttentionNode {
   const AttentionOptions* options;
   std::int64_t batch;  // sequences
-  graph::Value q, kv, q_segments, k_segments, relative_bias, sinks;
+  graph::Value q, kv, q_segments, k_segments, prefixes, relative_bias, sinks;
 };
 // Absent if the node is none, or of another type than float32.
 std::optional<AttentionNode> attention_node(const graph::Node& node);
@@ -26,6 +26,7 @@ struct AttentionOperands {
   const float* k;  // (B S, KV D)
   const std::int32_t* q_segments = nullptr;
   const std::int32_t* k_segments = nullptr;
+  const std::int32_t* prefixes = nullptr;
   const float* relative_bias = nullptr;  // (H, buckets)
   std::int64_t buckets = 0;
   const float* sinks = nullptr;

@@ -117,6 +117,9 @@ struct AttentionInputs {
   // int32 (B T) and (B S) of whole sequences. Absent: one document, no padding. q_segments requires
   // k_segments.
   graph::Value q_segments, k_segments;
+  // int32 (B) or absent: so many first positions of a sequence see each other, too, whatever
+  // AttentionOptions::visible, which has no landmarks.
+  graph::Value prefixes;
   // (H of this rank, buckets) or absent: T5's bias, added to the scaled scores (Raffel et al.
   // 2020).
   graph::Value relative_bias;

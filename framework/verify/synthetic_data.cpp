@@ -25,6 +25,7 @@ void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t co
                                       : info.field == Field::token_labels ? classes_of("tag")
                                       : info.kind == FieldKind::answer    ? classes_of("classify")
                                       : info.kind == FieldKind::number    ? 16
+                                      : info.kind == FieldKind::prefix ? config_.train.seq_len + 1
                                       : info.field == Field::source_ids
                                           ? config_.model.source_vocabulary()
                                           : config_.model.vocab_size);

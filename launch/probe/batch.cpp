@@ -159,6 +159,7 @@ std::string label_tensor(const config::ModelConfig& m, const config::HeadConfig&
 std::vector<std::string> known_tensors(const config::ModelConfig& m) {
   std::vector<std::string> known{"input_ids", "attention_mask"};
   if (m.attention.global_tokens > 0) known.emplace_back("global_attention_mask");
+  if (m.sees_prefixes()) known.emplace_back("prefix_lengths");
   if (m.head_of_type("lm")) known.emplace_back("labels");
   if (m.type_vocab_size > 0 || !m.decodes()) known.emplace_back("token_type_ids");
   for (const config::HeadConfig* head : labelled_heads(m)) known.push_back(label_tensor(m, *head));
@@ -357,6 +358,11 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
                                        : std::vector<std::int32_t>(B * T, 0);
   else if (file.has("token_type_ids"))
     file.read("token_type_ids", B, T, 1);  // all 0
+  if (m.sees_prefixes()) {
+    b.fields[Field::prefix].assign(static_cast<std::size_t>(B), 0);
+    if (file.has("prefix_lengths"))
+      b.fields[Field::prefix] = file.read("prefix_lengths", B, 0, T + 1);
+  }
   if (file.has("global_attention_mask"))
     expect_first(path, m, file.read("global_attention_mask", B, T, 2), T);
   else

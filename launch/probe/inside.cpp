@@ -205,13 +205,15 @@ void InsidePass::add_rows(const AttentionMap& m, const graph::Node& node, Output
   const std::vector<float> q = host(attention->q), k = keys_of(node),
                            bias = host(attention->relative_bias), sinks = host(attention->sinks);
   const auto q_segments = host<std::int32_t>(attention->q_segments),
-             k_segments = host<std::int32_t>(attention->k_segments);
+             k_segments = host<std::int32_t>(attention->k_segments),
+             prefixes = host<std::int32_t>(attention->prefixes);
   const auto given = [](const auto& values) { return values.empty() ? nullptr : values.data(); };
   const ops::AttentionOperands in{.q = q.data(),
                                   .q_stride = pass_.recording().tape->info(attention->q).shape[1],
                                   .k = k.data(),
                                   .q_segments = given(q_segments),
                                   .k_segments = given(k_segments),
+                                  .prefixes = given(prefixes),
                                   .relative_bias = given(bias),
                                   .buckets = std::ssize(bias) / o.heads,
                                   .sinks = given(sinks)};

@@ -48,6 +48,8 @@ std::vector<Visibility> with_landmarks() {
     v.beyond.from = v.beyond.first, all.push_back(v);
     v.beyond.from = 0, v.beyond.to = 5, all.push_back(v);
   }
+  for (const std::int64_t left : {3, 40})
+    for (const std::int64_t prefix : {1, 9, 40}) all.push_back({left, 0, {.prefix = prefix}});
   for (Visibility& v : all) v = v.of_length(kPositions);
   return all;
 }
@@ -58,6 +60,7 @@ bool by_definition(const Visibility& v, std::int64_t q, std::int64_t k) {
   if (l.any() && ((l.causal && k > q) || q < l.from || q >= l.to)) return false;
   if ((v.left == kAll || k >= q - v.left) && (v.right == kAll || k <= q + v.right)) return true;
   if (!l.any()) return false;
+  if (q < l.prefix && k < l.prefix) return true;
   if (q < l.first || k < l.first) return true;
   if (l.block == 0) return false;
   const std::int64_t query = q / l.block, key = k / l.block,

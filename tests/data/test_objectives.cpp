@@ -1018,7 +1018,8 @@ TEST(Denoise, RefusesATokenizerWithoutAMask) {
 
 TEST(PrefixLm, SidesTogetherAreTheText) {
   const data::Source s = stream_of_ids(4001, 10);
-  const data::PrefixLm lm(s, data::Sampler(s.samples(), false, 0), {1, 2, 2}, 200, 5, true);
+  const data::PrefixLm lm(s, data::Sampler(s.samples(), false, 0), data::SentenceIds{1, 2, 2}, 200,
+                          5, true);
   const Read r(lm, 0, 0, 200, pair_widths(10)), part(lm, 0, 9, 1, pair_widths(10));
   EXPECT_TRUE(
       std::ranges::equal(part[Field::source_ids], std::span(r[Field::source_ids]).subspan(90, 10)));
@@ -1039,6 +1040,23 @@ TEST(PrefixLm, SidesTogetherAreTheText) {
   }
   EXPECT_EQ(cuts.size(), 9u);
   for (const auto& [cut, times] : cuts) EXPECT_NEAR(times, 22, 18) << cut;
+}
+
+TEST(PrefixLm, OfADecoderLearnsTheRest) {
+  const data::Source s = stream_of_ids(4001, 10);
+  const data::PrefixLm lm(s, data::Sampler(s.samples(), false, 0), {}, 200, 5, true);
+  const Read r(lm, 0, 0, 200, {{Field::ids, 10}, {Field::labels, 10}, {Field::prefix, 1}});
+  std::set<std::int32_t> prefixes;
+  for (std::int32_t i = 0; i < 200; ++i) {
+    const std::int32_t prefix = r[Field::prefix][static_cast<std::size_t>(i)];
+    prefixes.insert(prefix);
+    for (std::int32_t t = 0; t < 10; ++t) {
+      const auto at = static_cast<std::size_t>(10 * i + t);
+      EXPECT_EQ(r[Field::ids][at], (10 * i + t) % 250);
+      EXPECT_EQ(r[Field::labels][at], t < prefix - 1 ? -1 : (10 * i + t + 1) % 250);
+    }
+  }
+  EXPECT_EQ(prefixes, (std::set<std::int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
 TEST(FillInMiddle, RearrangesEachDocumentWithinItself) {

@@ -15,7 +15,8 @@ const std::vector<test::ModelCase> kContexts{
      "type: tokens"},
     {"family: decoder, n_layers: 2, position: learned, dropout: 0.2",
      "type: tokens, documents: separate"},
-    {"family: decoder, n_layers: 2, position: alibi, dropout: 0.1", "type: tokens"},
+    {"family: decoder, n_layers: 2, position: alibi, dropout: 0.1, attention: {prefix: true}",
+     "type: prefix_lm"},
     {"family: encoder, n_layers: 2, norm_position: post, type_vocab_size: 2, head_transform: true, "
      "head_bias: true, next_sentence: true, dropout: 0.1, attention: {window: 6, "
      "global_tokens: 2}",

@@ -18,11 +18,13 @@ AttentionResult run_attention(const Data<T>& d) {
   Buffer<Accum<T>> lse("lse", r.batch * r.heads * r.queries), bias("bias", r.bias),
       dbias("dbias", r.batch * std::ssize(r.bias));
   Buffer<std::int32_t> q_segments("q_segments", {r.q_segments.begin(), r.q_segments.end()}),
-      k_segments("k_segments", {r.k_segments.begin(), r.k_segments.end()});
+      k_segments("k_segments", {r.k_segments.begin(), r.k_segments.end()}),
+      prefixes("prefixes", {r.prefixes.begin(), r.prefixes.end()});
   kernels::AttentionArgs<T> a = attention_args(d);
   a.q = q, a.k = keys, a.v = keys + d.kv_width(), a.out = out, a.lse = lse;
   if (!r.k_segments.empty()) a.k_segments = k_segments;
   if (!r.q_segments.empty()) a.q_segments = q_segments;
+  if (!r.prefixes.empty()) a.prefixes = prefixes;
   if (!r.bias.empty()) a.bias = bias;
   kernels::attention(device_stream(), a);
   emulator::set_read_only(out), emulator::set_read_only(lse);

@@ -72,7 +72,7 @@ template <class T>
 void expect_right(const reference::Attention& r, std::int64_t gap = 8) {
   SCOPED_TRACE(describe(r));
   const Data<T> d = device_data<T>(r, gap);
-  for (const Options& device : devices(r.size, r.by_position.beyond.any())) {
+  for (const Options& device : devices(r.size, r.by_position.beyond.any() || !r.prefixes.empty())) {
     emulator::counts = {};
     std::string text, complaints;
     EXPECT_EQ(kind_of_failure(
@@ -181,6 +181,15 @@ TYPED_TEST(TensorAttention, QueriesThatSeeBeyondAWindow) {
   for (const Visibility& visible : landmarks(64))  // blocks that are tiles
     if (visible.beyond.block > 0 && !visible.beyond.repeats)
       expect_right<TypeParam>(capped(beyond_window(shape(1, 1, 1, 640, 640, 64, false), visible)));
+}
+
+TYPED_TEST(TensorAttention, PrefixesThatSeeThemselves) {
+  for (auto r : prefixed_cases(64)) {
+    expect_right<TypeParam>(r);
+    r = with(r, Mask::documents, true, true);
+    if (r.by_position.left < 30) expect_right<TypeParam>(capped(r));
+  }
+  expect_right<TypeParam>(prefixed(shape(2, 2, 1, 60, 60, 64, true), 9, {33, 0}));
 }
 
 // Nor are those between the keys that are seen: 0, 1, and 226 to 329.
@@ -295,6 +304,9 @@ TEST(WideAttention, QueriesThatSeeBeyondAWindow) {
             with(beyond_window(r, visible), added ? Mask::documents : Mask::none, added, added);
         expect_exact<float>(more), expect_exact<double>(more);
       }
+}
+TEST(WideAttention, PrefixesThatSeeThemselves) {
+  for (const auto& r : prefixed_cases(7)) expect_exact<float>(r), expect_exact<double>(r);
 }
 TEST(WideAttention, EveryHeadSize) {
   for (int size : {1, 16, 33, 128, 256}) {

@@ -28,7 +28,9 @@ config::Config config_of(const std::string& model) {
           ", vocab_size: 37, d_model: 32, n_layers: 2, n_heads: 4, d_ff: 64, max_seq_len: 16, "
           "init_std: 0.3}\n"
           "train: {seq_len: 16, global_batch_size: 4}\ndata: {train: {type: " +
-          (pairs ? "pairs, source: a, target: b" : std::string("tokens, path: a.bin")) +
+          (pairs                                      ? std::string("pairs, source: a, target: b")
+           : model.find("prefix: true") != model.npos ? "prefix_lm, path: a.bin"
+                                                      : "tokens, path: a.bin") +
           "}, tokenizer: bytes}\n",
       "test", {});
   config::resolve_for_ranks(c, 1);
@@ -256,6 +258,36 @@ class Texts : public testing::Test {
   const std::unique_ptr<nn::Model> model_ = models::make_model(config_, comm::single_mesh());
   std::vector<double> flat_;
 };
+
+// The prompt is read as one, within the context and past it.
+TEST(PrefixTexts, AreThoseOfReadingTheWholeAnew) {
+  const config::Config config =
+      config_of("family: decoder, position: rope, attention: {prefix: true}");
+  const auto model = models::make_model(config, comm::single_mesh());
+  std::vector<double> flat(static_cast<std::size_t>(model->parameters().flat_elements()));
+  model->parameters().initialize(3, flat.data(), 1);
+  const inference::Weights weights{model->parameters(), flat.data(), DType::f64};
+  std::vector<std::int32_t> ids{3, 1, 4, 1, 5, 9, 2};
+  inference::TextGenerator generator(*model, kSite, weights, kVocabulary, 16, 7 + 20, 7);
+  for (int n = 0; n < 20; ++n) {
+    const auto length = std::min<std::int64_t>(std::ssize(ids), 16),
+               gone = std::ssize(ids) - length;
+    std::vector<std::int32_t> prefix{
+        static_cast<std::int32_t>(std::max<std::int64_t>(0, 7 - gone))};
+    inference::Inference whole(*model, kSite, weights, {.sequences = 1, .length = length},
+                               kVocabulary);
+    const auto window = std::span(ids).last(static_cast<std::size_t>(length));
+    whole.run({{Field::ids, window}, {Field::prefix, prefix}});
+    const std::vector<double> expected = whole.row(length - 1), got = generator.logits(ids);
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12) << n;
+    if (n == 0) {
+      prefix[0] = 0;
+      whole.run({{Field::ids, window}, {Field::prefix, prefix}});
+      EXPECT_GT(std::abs(whole.row(length - 1)[0] - expected[0]), 1e-6) << "by the causal mask";
+    }
+    ids.push_back(static_cast<std::int32_t>(std::ranges::max_element(got) - got.begin()));
+  }
+}
 
 TEST_F(Texts, GreedyOnesTakeTheMostLikelyToken) {
   const auto greedy = reference([](const std::vector<double>& logits, std::uint32_t) {

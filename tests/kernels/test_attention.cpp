@@ -114,9 +114,18 @@ std::vector<reference::Attention> beyond_windows() {
   return all;
 }
 
+std::vector<reference::Attention> prefixes() {
+  std::vector<reference::Attention> all = prefixed_cases(6);
+  for (std::size_t i = 0; i < all.size(); i += 2)
+    set_mask(all[i], Mask::documents), set_bias(all[i]), set_dropout(all[i]);
+  auto part = keys_of(part_of(shape(2, 2, 1, 80, 100, 4, true), 150, 320), 37, 320);
+  all.push_back(prefixed(part, Visibility::kUnlimited, {200, 90}));
+  return all;
+}
+
 std::vector<reference::Attention> cases() {
   auto all = small_cases();
-  for (const auto& more : {large_cases(), windows(), beyond_windows()})
+  for (const auto& more : {large_cases(), windows(), beyond_windows(), prefixes()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -224,7 +233,7 @@ TEST(AttentionGradient, AgreesWithCentralDifferences) {
 
 TEST(AttentionGradient, AgreesWithDifferencesAlongRandomDirections) {
   auto all = large_cases();
-  for (const auto& more : {windows(), beyond_windows()})
+  for (const auto& more : {windows(), beyond_windows(), prefixes()})
     all.insert(all.end(), more.begin(), more.end());
   for (const auto& r : all) {
     SCOPED_TRACE(describe(r));

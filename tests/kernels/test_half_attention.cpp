@@ -104,6 +104,10 @@ TYPED_TEST(HalfAttention, FewRowsAndFewKeys) {
   expect_right<TypeParam>(r);
 }
 
+TYPED_TEST(HalfAttention, PrefixesThatSeeThemselves) {
+  for (const auto& r : prefixed_cases(32)) expect_right<TypeParam>(r);
+}
+
 TYPED_TEST(HalfAttention, QueriesThatSeeBeyondAWindow) {
   for (const Visibility& visible : landmarks(20))
     for (Mask mask : {Mask::none, Mask::right_padding, Mask::documents})

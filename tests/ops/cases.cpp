@@ -21,6 +21,7 @@ struct AttentionCase {
   bool ring = false;
   double softcap = 0;
   bool sinks = false;
+  bool prefix = false;
 };
 
 // Two sequences of four queries of this rank; attention over themselves, or over two sequences of
@@ -55,6 +56,7 @@ OpCase attention_case(const std::string& name, const AttentionCase& c) {
               a.k_segments = r.input(c.documents ? "segments" : "padding", {2 * S}, DType::i32);
             if (c.documents)
               a.q_segments = S == T ? a.k_segments : r.input("segments", {2 * T}, DType::i32);
+            if (c.prefix) a.prefixes = r.input("prefixes", {2}, DType::i32);
             if (c.position == Position::relative) a.relative_bias = in[c.keys ? 2 : 1];
             if (c.sinks) a.sinks = in.back();
             return ops::attention(r, a, o);
@@ -94,6 +96,7 @@ std::vector<OpCase> with_shared_attention(std::vector<OpCase> all) {
     all.push_back(attention_case(name, c));
     all.back().cancels = c.position == Position::relative;
   }
+  all.push_back(attention_case("prefix_documents", {.documents = true, .prefix = true}));
   const auto add = [&](const std::string& name, AttentionCase c) {
     for (const bool ring : {false, true}) {
       c.ring = ring;
@@ -114,6 +117,8 @@ std::vector<OpCase> with_shared_attention(std::vector<OpCase> all) {
   add("cross_of_four",
       {.visible = {}, .dropout = 0.3, .position = Position::relative, .keys = 8, .share = {4, 2}});
   add("cross_causal_rows_without_keys", {.keys = 4, .share = {2, 1}});
+  add("prefix", {.share = {2, 0}, .prefix = true});
+  add("prefix_window", {.visible = {1, 0}, .dropout = 0.3, .share = {4, 1}, .prefix = true});
   add("window", {.visible = {2, 0}, .share = {2, 0}});
   add("window_of_four", {.visible = {1, 0}, .dropout = 0.3, .share = {4, 2}});
   add("window_both_ways_relative",

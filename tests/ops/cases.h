@@ -37,6 +37,7 @@ inline const std::map<std::string, std::vector<std::int32_t>> kIntegers{
     {"documents", {1, -1, 0, -1, -1, -1, 2, -1}},
     {"next_of_pairs", {0, -1, 1, -1, 0, -1, 1, -1}},
     {"of_triples", {2, -1, -1, 0, -1, -1}},
+    {"prefixes", {3, 2}},
     {"padding", {-1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, 0, -1}},
     {"segments", {1, 1, 3, 1, -1, 3, 7, 3, 1, 7, 7, 1, 1, -1, 7, 1}},
 };

@@ -53,6 +53,20 @@ inline reference::Attention beyond_window(reference::Attention r, const Visibili
   return r;
 }
 
+inline reference::Attention prefixed(reference::Attention r, std::int64_t left,
+                                     const std::vector<std::int32_t>& prefixes) {
+  r.by_position = {left, 0}, r.prefixes = prefixes;
+  return r;
+}
+// Prefixes of both sequences: nothing, a part, more than there is.
+inline std::vector<reference::Attention> prefixed_cases(std::int64_t size) {
+  std::vector<reference::Attention> all;
+  for (const std::int64_t left : {std::int64_t{20}, Visibility::kUnlimited})
+    for (const std::vector<std::int32_t>& prefixes : {std::vector{0, 1}, {97, 400}, {150, 30}})
+      all.push_back(prefixed(shape(2, 2, 1, 130, 130, size, true), left, prefixes));
+  return all;
+}
+
 // The same number of queries, as a part of more.
 inline reference::Attention part_of(reference::Attention r, std::int64_t first,
                                     std::int64_t total) {
@@ -112,7 +126,8 @@ inline std::string describe(const reference::Attention& r) {
           << " from " << r.query_offset << " S " << r.keys << " from " << r.key_offset << " D "
           << r.size << " sees " << r.by_position.left << " to " << r.by_position.right << ", first "
           << r.by_position.beyond.first << " blocks of " << r.by_position.beyond.block << " random "
-          << r.by_position.beyond.random << (r.k_segments.empty() ? "" : " keys' segments")
+          << r.by_position.beyond.random << (r.prefixes.empty() ? "" : " prefixes")
+          << (r.k_segments.empty() ? "" : " keys' segments")
           << (r.q_segments.empty() ? "" : " queries' segments") << (r.bias.empty() ? "" : " bias")
           << (r.p > 0 ? " dropout" : "") << (r.softcap > 0 ? " capped" : ""))
       .GetString();

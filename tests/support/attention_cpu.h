@@ -17,6 +17,7 @@ AttentionResult run_attention(const Data<T>& d, int threads) {
   a.q = q, a.k = keys, a.v = keys + d.kv_width(), a.out = out, a.lse = lse;
   if (!r.k_segments.empty()) a.k_segments = r.k_segments.data();
   if (!r.q_segments.empty()) a.q_segments = r.q_segments.data();
+  if (!r.prefixes.empty()) a.prefixes = r.prefixes.data();
   if (!r.bias.empty()) a.bias = bias;
   cpu::Stream s{threads};
   kernels::attention(s, a);

@@ -97,6 +97,7 @@ struct Attention {
   std::int64_t query_offset = 0, queries_total = 0;  // 0: queries
   std::int64_t key_offset = 0, keys_total = 0;       // 0: keys
   double softcap = 0;
+  std::vector<std::int32_t> prefixes = {};  // of each sequence, or empty
 
   double capped(double x) const { return softcap > 0 ? softcap * std::tanh(x / softcap) : x; }
   std::int64_t all_queries() const { return queries_total ? queries_total : queries; }
@@ -113,8 +114,9 @@ struct Attention {
   bool visible(std::int64_t b, std::int64_t t, std::int64_t s) const {
     const std::int64_t query = query_at(t), key_at = key_offset + s, distance = key_at - query;
     const auto& beyond = by_position.beyond;
+    const bool within = !prefixes.empty() && query < prefixes[b] && key_at < prefixes[b];
     if (beyond.any() && (query < beyond.from || query >= beyond.to)) return false;
-    if ((distance > by_position.right || -distance > by_position.left) &&
+    if ((distance > by_position.right || -distance > by_position.left) && !within &&
         !(beyond.any() && beyond.sees(query, key_at)))
       return false;
     if (k_segments.empty()) return true;

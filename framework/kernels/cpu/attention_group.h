@@ -36,6 +36,7 @@ struct Group {
             .scale = a.scale,
             .softcap = a.softcap,
             .visible = a.visible,
+            .prefixes = a.prefixes ? a.prefixes + b : nullptr,
             .k_segments = a.k_segments ? a.k_segments + b * a.all_keys() : nullptr,
             .q_segments = a.q_segments ? a.q_segments + b * a.all_queries() : nullptr,
             .bias = a.bias ? a.bias + first_head * (a.queries + a.keys - 1) : nullptr,

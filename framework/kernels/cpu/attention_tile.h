@@ -54,7 +54,7 @@ struct AttentionTile {
         first(tile * kTileQueries),
         rows(std::min(kTileQueries, args.queries - first)),
         real(keys),
-        visible(args.visible_by_index()),
+        visible(args.visible_by_index(batch)),
         runs(scratch<KeyRun, struct Runs>(keys / kKeyStep + 2), 0) {
     const Span<std::int64_t> queries{first, first + rows};
     for (Span<std::int64_t> seen{0, 0}; seen.end < real;)

@@ -63,7 +63,7 @@ struct Head {
         mask{static_cast<int>(a.queries),
              static_cast<int>(a.keys),
              real ? real[b] : static_cast<int>(a.keys),
-             Mask<Landmarks>::narrow(a.visible_by_index()),
+             Mask<Landmarks>::narrow(a.visible_by_index(b)),
              a.k_segments != nullptr,
              a.k_segments && a.q_segments},
         of_keys(b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride +
@@ -160,7 +160,7 @@ enum class Scores : std::uint8_t { plain, added, capped, landmarks };
 // Calls f.operator()<scores>(). biased: in backward, its gradient is wanted.
 template <class T, class F>
 void with_scores(const AttentionArgs<T>& a, F&& f, bool biased = false) {
-  if (a.visible.beyond.any()) return f.template operator()<Scores::landmarks>();
+  if (a.has_landmarks()) return f.template operator()<Scores::landmarks>();
   if (a.softcap > 0) return f.template operator()<Scores::capped>();
   if (a.bias || a.k_segments || a.dropout.p > 0 || biased)
     return f.template operator()<Scores::added>();

@@ -305,7 +305,7 @@ template <class T>
 void plain_forward(cuda::Stream& stream, const AttentionArgs<T>& a, const std::int32_t* real) {
   const std::size_t bytes =
       (kRows<T> * (a.head_size + kColumns) + 2 * kColumns * (a.head_size + 1)) * sizeof(Accum<T>);
-  with_flag(a.visible.beyond.any(), [&]<bool Landmarks>() {
+  with_flag(a.has_landmarks(), [&]<bool Landmarks>() {
     cuda::launch(stream, forward<T, Landmarks>, grid_of(a, a.queries, a.heads), kThreads, bytes, a,
                  real);
   });
@@ -316,7 +316,7 @@ void plain_backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
                     const BackwardScratch<T>& scratch) {
   const AttentionArgs<T>& a = g.forward;
   const std::size_t bytes = Shared<Accum<T>>::bytes(a.head_size);
-  with_flag(a.visible.beyond.any(), [&]<bool Landmarks>() {
+  with_flag(a.has_landmarks(), [&]<bool Landmarks>() {
     if (a.keys > 0)
       cuda::launch(stream, backward_keys<T, Landmarks>, grid_of(a, a.keys, a.kv_heads), kThreads,
                    bytes, g, scratch);
