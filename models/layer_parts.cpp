@@ -144,7 +144,7 @@ kernels::Activation activation_of(config::Activation activation) {
 }
 
 nn::Norm::Options norm_of(const config::LayerConfig& l) {
-  return {l.norm == config::Norm::rmsnorm, l.bias, l.norm_eps, l.norm_plus_one};
+  return {l.norm == config::Norm::rmsnorm, l.bias, l.norm_eps, l.norm_plus_one, l.norm_eps_outside};
 }
 
 void add_mixer(std::string_view type, MakeMixer make) {

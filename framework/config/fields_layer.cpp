@@ -187,10 +187,14 @@ void describe_layer(LayerConfig& l, ModelConfig* model, FieldVisitor& v) {
                "not"),
           l.attention_norm);
   v.value(Field{.name = "norm_eps",
-                .help = "epsilon added to the variance",
+                .help = "epsilon added to the variance, see norm_eps_outside",
                 .kind = FieldKind::real,
                 .low = 1.2e-38},  // a float
           l.norm_eps);
+  v.value(flag("norm_eps_outside",
+               "add norm_eps to the standard deviation, of layernorm the unbiased one, instead of "
+               "the variance, as the Annotated Transformer"),
+          l.norm_eps_outside);
   v.value(flag("norm_plus_one", "norms multiply by 1 + weight, which begins as 0, as Gemma"),
           l.norm_plus_one);
   v.value(flag("bias", "add biases to linear layers and layernorms"), l.bias);

@@ -69,7 +69,8 @@ struct LayerConfig {
   NormPosition norm_position = NormPosition::pre;
   bool attention_norm = true;  // false: attention reads the layer's input itself
   double norm_eps = 1e-5;
-  bool norm_plus_one = false;  // norms multiply by 1 + weight
+  bool norm_plus_one = false;     // norms multiply by 1 + weight
+  bool norm_eps_outside = false;  // of the root: norms divide by the deviation plus norm_eps
   bool bias = true;
   DropoutConfig dropout;  // `embedding` and `output` are the stack's: kinds do not differ in them
   bool has_qkv_bias() const {

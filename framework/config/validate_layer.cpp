@@ -255,6 +255,8 @@ void check_norms(const LayerConfig& l, const std::string& path, const Report& re
            "");
   only_with(report)(!l.attention_norm, l.norm_position == NormPosition::pre,
                     path + "attention_norm", "norm_position pre", "true");
+  only_with(report)(l.norm_eps_outside, l.qk_norm != QkNorm::whole, path + "norm_eps_outside",
+                    "qk_norm true or false", "false");
   if (l.qk_norm == QkNorm::whole && l.norm_plus_one)
     report({path + "norm_plus_one", path + "qk_norm"},
            "norms of qk_norm whole multiply by their weight itself; expected norm_plus_one false, "

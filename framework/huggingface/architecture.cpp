@@ -92,6 +92,7 @@ constexpr FeatureUse kUses[] = {
     {Feature::gemma, [](M m) { return m.query_scalar() != m.d_head; },
      "attention: {query_scalar: auto}"},
     {Feature::gemma, [](M m) { return m.softcap > 0; }, "softcap: 0"},
+    {Feature::norm_eps_outside, [](M m) { return m.norm_eps_outside; }, "norm_eps_outside: false"},
     {Feature::norm_plus_one, [](M m) { return m.norm_plus_one; }, "norm_plus_one: false"},
     {Feature::gemma, [](M m) { return m.scale_embeddings == config::ScaleEmbeddings::rounded; },
      "scale_embeddings: true"},

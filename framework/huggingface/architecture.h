@@ -36,6 +36,7 @@ struct Needs {
 enum class Feature : std::uint8_t {
   gemma,  // soft caps, another scale of scores, rounded scales of embeddings
   norm_plus_one,
+  norm_eps_outside,
   load_bias,  // of experts, and groups of them
   sinks,
   clamped_gates,

@@ -1,6 +1,7 @@
 #pragma once
 // LayerNorm (Ba et al. 2016; biased variance) and RMSNorm (Zhang & Sennrich 2019; eps inside the
-// square root) over the last axis.
+// square root) over the last axis; or as many write them, with eps outside of the root, and for
+// LayerNorm the unbiased variance (Rush 2018, "The Annotated Transformer").
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -33,6 +34,7 @@ struct NormArgs {
   bool rms = false;
   RowPlaces places;          // offsets of the rows of x and y
   Accum<T> gain_offset = 0;  // added to the gain
+  bool eps_outside = false;
 };
 
 template <class T>
@@ -52,7 +54,22 @@ struct NormBackwardArgs {
   bool rms = false;
   RowPlaces places;          // offsets of the rows of x, dy and dx
   Accum<T> gain_offset = 0;  // as in NormArgs
+  double eps = 0;            // read if outside
+  bool eps_outside = false;
 };
+
+// What the variance is of the mean square, with eps outside.
+template <class W>
+constexpr W unbiased_share(std::int64_t cols, bool rms) {
+  return rms || cols < 2 ? W{1} : static_cast<W>(cols) / static_cast<W>(cols - 1);
+}
+// With eps outside: what the slope of rstd has more than with eps inside, by which the mean of h n
+// is multiplied in backward. A row without variance has none.
+template <class T>
+constexpr Accum<T> slope_factor(const NormBackwardArgs<T>& a, Accum<T> rstd) {
+  const Accum<T> share = 1 - static_cast<Accum<T>>(a.eps) * rstd;
+  return share > 0 ? unbiased_share<Accum<T>>(a.cols, a.rms) / share : Accum<T>{0};
+}
 
 // A residual sum and its norm, in one kernel with the same bits as in two. norm.x must equal add.y,
 // and add.accumulate must be false.

@@ -50,7 +50,7 @@ Norm::Norm(Context& c, const std::string& name, std::int64_t width, Options opti
 
 graph::Value Norm::operator()(graph::Recorder& r, graph::Value x) const {
   const graph::Recorder::Named scope(r, last_component(name_));
-  return ops::norm(r, x, {options_.eps, options_.rms, options_.plus_one},
+  return ops::norm(r, x, {options_.eps, options_.rms, options_.plus_one, options_.eps_outside},
                    parameters_->record(r, gain_),
                    shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
 }
@@ -77,9 +77,10 @@ graph::Value HeadNorm::operator()(graph::Recorder& r, graph::Value x) const {
   const graph::Recorder::Named scope(r, "qk_norm");
   const graph::Value gain = parameters_->record(r, gain_);
   if (!options_.whole)
-    return ops::head_norm(r, x,
-                          {{options_.eps, options_.rms, options_.plus_one}, head_size_, heads_},
-                          gain, shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
+    return ops::head_norm(
+        r, x,
+        {{options_.eps, options_.rms, options_.plus_one, options_.eps_outside}, head_size_, heads_},
+        gain, shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
   std::vector<std::int64_t> widths;
   for (const std::int64_t heads : heads_) widths.push_back(heads * head_size_);
   return ops::width_norm(r, x, {options_.eps, widths, shards_, kModelAxes}, gain);

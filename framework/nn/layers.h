@@ -58,8 +58,9 @@ class Norm {
   struct Options {
     bool rms = false, bias = true;
     double eps = 1e-5;
-    bool plus_one = false;  // the weight is the gain less 1
-    bool partial = false;   // a term of the gradient on each rank, as in Linear
+    bool plus_one = false;     // the weight is the gain less 1
+    bool eps_outside = false;  // of the root; see kernels/norm.h
+    bool partial = false;      // a term of the gradient on each rank, as in Linear
   };
   Norm(Context& c, const std::string& name, std::int64_t width, Options options);
   graph::Value operator()(graph::Recorder& r, graph::Value x) const;

@@ -71,7 +71,8 @@ struct HeadNorm final : graph::Op {
                                                 options.norm.eps,
                                                 options.norm.rms,
                                                 {heads, cols},
-                                                Accum<T>(options.norm.plus_one)});
+                                                Accum<T>(options.norm.plus_one),
+                                                options.norm.eps_outside});
         });
         copy_rest(s, e.in(x).ptr<T>(), e.out(y).ptr<T>(), false);
       });
@@ -102,7 +103,9 @@ struct HeadNorm final : graph::Op {
                                                               dshift.accumulate,
                                                               options.norm.rms,
                                                               {heads, cols},
-                                                              W(options.norm.plus_one)});
+                                                              W(options.norm.plus_one),
+                                                              options.norm.eps,
+                                                              options.norm.eps_outside});
         });
         if (to) copy_rest(s, dy, to, dx.accumulate);
       });

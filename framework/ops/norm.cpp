@@ -29,7 +29,9 @@ void Norm::backward(graph::Exec& e) const {
                                                              dshift.accumulate,
                                                              options.rms,
                                                              {},
-                                                             Accum<T>(options.plus_one)});
+                                                             Accum<T>(options.plus_one),
+                                                             options.eps,
+                                                             options.eps_outside});
     });
   });
 }

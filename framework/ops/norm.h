@@ -39,7 +39,8 @@ struct Norm final : graph::Op {
             options.eps,
             options.rms,
             {},
-            Accum<T>(options.plus_one)};
+            Accum<T>(options.plus_one),
+            options.eps_outside};
   }
   void forward(graph::Exec& e) const override;
   void backward(graph::Exec& e) const override;

@@ -26,7 +26,8 @@ graph::Value pool(graph::Recorder& r, graph::Value x, kernels::Pool kind, const 
 struct NormOptions {
   double eps = 1e-5;
   bool rms = false;
-  bool plus_one = false;  // multiplies by 1 + gain
+  bool plus_one = false;     // multiplies by 1 + gain
+  bool eps_outside = false;  // of the root; see kernels/norm.h
 };
 graph::Value norm(graph::Recorder& r, graph::Value x, NormOptions options, graph::Value gain,
                   graph::Value shift = {});

@@ -39,7 +39,7 @@ const std::vector<std::string> kModels{
     "sinusoid: halves, norm_position: post, scale_embeddings: true, tie_embeddings: decoder, "
     "head_bias: true, dropout: 0.2",
     "family: encoder_decoder, n_layers: 1, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, "
-    "position_offset: 2, embedding_norm: true, "
+    "position_offset: 2, embedding_norm: true, norm_eps_outside: true, norm_eps: 0.01, "
     "norm_position: post, tie_embeddings: none, dropout: {embedding: 0.2, output: 0.2}",
     "family: decoder, n_layers: 2, n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 40, vocab_size: "
     "97, position: rope, norm: rmsnorm, activation: swiglu, bias: false, qkv_bias: true, "

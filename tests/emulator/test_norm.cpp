@@ -16,6 +16,8 @@ struct NormCase {
   int first = 0;  // element of its memory that each array starts with
   kernels::RowPlaces places = {};
   float offset = 0;  // of the gain
+  bool eps_outside = false;
+  double eps() const { return eps_outside ? 0.25 : 1e-5; }
 
   template <class D, class T>
   Results run() const {
@@ -35,14 +37,14 @@ struct NormCase {
         dshift.assign(Values(cols, 0.5));
     y.assign(Values(n + first, 3));
     auto& s = D::stream();
-    norm(s,
-         NormArgs<T>{rows, cols, x + first, gain + first, shift ? bias + first : nullptr, y + first,
-                     rms ? nullptr : static_cast<W*>(mean), rstd, 1e-5, rms, places, offset});
+    norm(s, NormArgs<T>{rows, cols, x + first, gain + first, shift ? bias + first : nullptr,
+                        y + first, rms ? nullptr : static_cast<W*>(mean), rstd, eps(), rms, places,
+                        offset, eps_outside});
     if (rms) mean.assign(Values(rows, 0));
     norm_backward(s, NormBackwardArgs<T>{rows, cols, dy + first, x + first, gain + first, mean,
                                          rstd, dx ? dxs + first : nullptr, accumulate, dgain,
                                          accumulate, shift ? static_cast<W*>(dshift) : nullptr,
-                                         accumulate, rms, places, offset});
+                                         accumulate, rms, places, offset, eps(), eps_outside});
     const double amplify = cols == 1 ? 400 : 1, sums = std::sqrt(static_cast<double>(rows));
     return {{"y", y.values(), rounding<T>(4 * amplify)},
             {"mean", mean.values(), rounding<W>(2)},
@@ -66,6 +68,8 @@ TYPED_TEST(DeviceNorms, AsTheCpus) {
                             {10, 3072},
                             {2, 5003},
                             {9, 6000, true},
+                            {7, 65, false, true, false, true, 0, {}, 0, true},
+                            {3, 1601, true, false, true, true, 0, {}, 1, true},
                             {18, 8200, true},
                             {5, 40, false, true, false, false},
                             {9, 72, false, true, true, true, 3},

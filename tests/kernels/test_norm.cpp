@@ -1,4 +1,6 @@
 // LayerNorm, RMSNorm and the activations: values, gradients, row independence.
+#include <numeric>
+
 #include "kernels/activation.h"
 #include "kernels/norm.h"
 #include "kernels/width_norm.h"
@@ -47,6 +49,55 @@ NormResult<T> run(const NormCase& c, int threads, bool accumulate) {
 template <class T>
 Values values(const std::vector<T>& v) {
   return Values(v.begin(), v.end());
+}
+
+// As the Annotated Transformer writes LayerNorm, with the unbiased deviation, and many RMSNorm. A
+// row without variance is 0, and passes nothing that is not finite.
+TYPED_TEST(Norm, EpsilonOutsideOfTheRoot) {
+  using T = TypeParam;
+  constexpr double kEps = 0.25;
+  for (const bool rms : {false, true}) {
+    NormCase c{5, 7, rms, !rms};
+    if (!rms) std::fill_n(c.x.begin() + 7, 7, 1.5);
+    cpu::Stream s{1};
+    Guarded<T> x(c.x), gain(c.gain), shift(c.bias), y(35), mean(5), rstd(5), dy(c.dy), dx(35),
+        dgain(7), dshift(7);
+    kernels::norm(
+        s, kernels::NormArgs<T>{
+               5, 7, x, gain, rms ? nullptr : shift.data(), y, mean, rstd, kEps, rms, {}, 0, true});
+    kernels::norm_backward(s, kernels::NormBackwardArgs<T>{5,
+                                                           7,
+                                                           dy,
+                                                           x,
+                                                           gain,
+                                                           mean,
+                                                           rstd,
+                                                           dx,
+                                                           false,
+                                                           dgain,
+                                                           false,
+                                                           rms ? nullptr : dshift.data(),
+                                                           false,
+                                                           rms,
+                                                           {},
+                                                           0,
+                                                           kEps,
+                                                           true});
+    for (std::int64_t r = 0; r < 5; ++r) {
+      const double* row = &c.x[static_cast<std::size_t>(7 * r)];
+      const double m = rms ? 0 : std::accumulate(row, row + 7, 0.0) / 7;
+      double squares = 0;
+      for (int i = 0; i < 7; ++i) squares += (row[i] - m) * (row[i] - m);
+      const double deviation = std::sqrt(squares / (rms ? 7 : 6));
+      for (int i = 0; i < 7; ++i) {
+        const auto at = static_cast<std::size_t>(7 * r + i);
+        EXPECT_NEAR(y.data()[at],
+                    (row[i] - m) / (deviation + kEps) * c.gain[i] + (rms ? 0 : c.bias[i]),
+                    tolerance<T>(8));
+        EXPECT_TRUE(std::isfinite(dx.data()[at]));
+      }
+    }
+  }
 }
 
 TYPED_TEST(Norm, ForwardMatchesTheDefinition) {

@@ -382,6 +382,24 @@ const std::vector<OpCase>& op_cases() {
          return ops::norm(r, in[0], {1e-6, true, true}, in[1]);
        }},
       {"norm",
+       "layernorm_eps_outside",
+       {{8, 5}, {5}, {5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::norm(r, in[0], {0.3, false, false, true}, in[1], in[2]);
+       }},
+      {"norm",
+       "rmsnorm_eps_outside",
+       {{8, 5}, {5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::norm(r, in[0], {0.3, true, true, true}, in[1]);
+       }},
+      {"head_norm",
+       "eps_outside",
+       {{8, 18}, {6}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::head_norm(r, in[0], {{0.3, true, false, true}, 3, {3, 1}}, in[1]);
+       }},
+      {"norm",
        "layernorm_plus_one",
        {{8, 5}, {5}, {5}},
        [](graph::Recorder& r, const auto& in) {

@@ -79,8 +79,10 @@ void norm(cpu::Stream& stream, const NormArgs<T>& a) {
     const T* x = a.x + at;
     T* y = a.y + at;
     const Accum<T> mean = a.rms ? Accum<T>{0} : row_mean(x, a.cols);
-    const Accum<T> rstd = static_cast<Accum<T>>(
-        1 / std::sqrt(static_cast<double>(row_square_mean(x, mean, a.cols)) + a.eps));
+    const auto square = static_cast<double>(row_square_mean(x, mean, a.cols));
+    const auto rstd = static_cast<Accum<T>>(
+        1 / (a.eps_outside ? std::sqrt(square * unbiased_share<double>(a.cols, a.rms)) + a.eps
+                           : std::sqrt(square + a.eps)));
     if (!a.rms && a.mean) a.mean[r] = mean;
     if (a.rstd) a.rstd[r] = rstd;
     if (a.shift)
@@ -106,7 +108,8 @@ void norm_backward(cpu::Stream& stream, const NormBackwardArgs<T>& a) {
       const std::int64_t at = a.places(r, a.cols);
       const T *x = a.x + at, *dy = a.dy + at;
       const Accum<T> mean = a.rms ? Accum<T>{0} : a.mean[r], rstd = a.rstd[r];
-      const RowMeans<T> s = backward_sums(a, x, dy, mean, rstd, dgain, dshift);
+      RowMeans<T> s = backward_sums(a, x, dy, mean, rstd, dgain, dshift);
+      if (a.eps_outside) s.hn *= slope_factor(a, rstd);
       if (a.dx) backward_row(a, x, dy, mean, rstd, s, a.dx + at);
     }
   });

@@ -112,7 +112,10 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source so
     for (int i = 0; i < kPack; ++i)
       if (part.has(i)) square += (x[i] - mean) * (x[i] - mean);
   });
-  const W rstd = 1 / std::sqrt(total(square, 1) / static_cast<W>(a.cols) + static_cast<W>(a.eps));
+  const W mean_square = total(square, 1) / static_cast<W>(a.cols), eps = static_cast<W>(a.eps),
+          rstd =
+              1 / (a.eps_outside ? std::sqrt(mean_square * unbiased_share<W>(a.cols, a.rms)) + eps
+                                 : std::sqrt(mean_square + eps));
   if (thread == 0 && there) {
     if (!a.rms && a.mean) a.mean[r] = mean;
     if (a.rstd) a.rstd[r] = rstd;
@@ -204,6 +207,7 @@ __global__ void __launch_bounds__(kNormBackwardThreads)
       shared = other, other = used;
       mean_of[0] = a.rms ? W{0} : mean_of[0] * share;
       mean_of[1] *= share;
+      if (a.eps_outside) mean_of[1] *= slope_factor(a, rstd);
       row.each([&](int k, auto c, P part, const Eight<T>& x) {
         Eight<T> dy, gain;
         if constexpr (!kKept) dy = dy_of(k, c, part), gain = load_pack(a.gain + c, part);
