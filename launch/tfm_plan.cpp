@@ -115,10 +115,6 @@ int run(int argc, char** argv) {
   const auto [read, described] = read_subject(args);
   const plan::DeviceModel device = device_model(described, args, read, ranks);
   const bool json = args.has("--json");
-  for (const char* other : {"--table", "--trace"})
-    if (args.has("--suggest") && args.has(other))
-      throw Error(ExitCode::usage,
-                  std::string(other) + " is for the configured layout, --suggest for others");
   if (args.has("--suggest")) {
     const plan::Suggestions found = plan::suggest(read, ranks, device);
     const launch::Json j = launch::describe_suggestions(found, read, ranks, device);

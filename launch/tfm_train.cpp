@@ -85,10 +85,6 @@ int run(int argc, char** argv) {
     throw Error(ExitCode::usage, "--ranks is for --check; mpirun -np N starts N ranks");
   if (args.has("--launcher") && !args.has("--sweep"))
     throw Error(ExitCode::usage, "--launcher is for --sweep; mpirun -np N starts N ranks");
-  for (const char* other : {"--check", "--dump-config"})
-    if (args.has("--samples") && args.has(other))
-      throw Error(ExitCode::usage, std::string("--samples and ") + other +
-                                       " print different things; expected one of them");
   if (args.has("--sweep")) {
     for (const char* other : {"--check", "--samples", "--dump-config"})
       if (args.has(other))

@@ -149,13 +149,12 @@ void describe(SourceConfig& s, FieldVisitor& v) {
   v.value(
       required(choice(
           "type", types,
-          "tokens: token files (llm.c, Megatron); text: text, tokenized on the "
-          "fly; pairs: parallel text; mlm: masked language modeling on token files "
-          "or text; span_corruption: T5's objective on token files or text; denoise: "
-          "BART's; prefix_lm: the beginning of a text is the source or prompt, "
-          "the rest the target; labelled: texts with labels for heads of types classify, tag and "
-          "regress, or pairs of texts for embed; chat: conversations, of "
-          "which a decoder learns what the assistant wrote")),
+          "tokens: token files (llm.c, Megatron); text: text, tokenized on the fly; pairs: "
+          "parallel text; mlm: masked language modeling on token files or text; span_corruption: "
+          "T5's objective on token files or text; denoise: BART's; prefix_lm: the beginning of a "
+          "text is the source or prompt, the rest the target; labelled: texts with labels for "
+          "heads of types classify, tag and regress, or pairs of texts for embed; chat: "
+          "conversations, of which a decoder learns what the assistant wrote")),
       s.type);
   v.value(with_word(text("source", "pairs: text file with one source sentence per line"), "none"),
           s.source);

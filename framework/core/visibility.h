@@ -47,7 +47,7 @@ struct BasicVisibility {
     return at >= beyond.from && at < beyond.to && (near || beyond.sees(at, key + key_at));
   }
   // Whether the queries see all, some or none of the keys; `none` if there are none of either. What
-  // random blocks and others only together show as a whole may be said to be a part.
+  // random blocks or a prefix and others only together show as a whole may be said to be a part.
   constexpr Seen seen(Span<Int> queries, Span<Int> keys) const {
     if (queries.size() <= 0 || keys.size() <= 0) return Seen::none;
     if (!beyond.any()) {

@@ -79,27 +79,7 @@ struct Attention : graph::Op {
            (learned && phase == graph::Phase::backward ? 1 + batch : 1) *
            static_cast<std::int64_t>(sizeof(Accum<T>));
   }
-  std::int64_t scratch_of(graph::Phase phase, const Block& of, const Visibility& by_index) const {
-    const bool learned = inputs.contains(relative_bias);
-    const kernels::AttentionExtents a{
-        .batch = batch,
-        .heads = options.heads,
-        .kv_heads = options.kv_heads,
-        .queries = of.queries,
-        .keys = of.keys,
-        .head_size = options.head_size,
-        .visible = by_index,
-        .segments = inputs.contains(k_segments),
-        .bias = learned || inputs.contains(alibi),
-        .bias_gradient = learned,
-        .dropout = options.dropout > 0,
-        .softcap = options.softcap > 0,
-        .prefixes = inputs.contains(prefixes),
-        .lengths = options.right_padded && !inputs.contains(q_segments)};
-    return phase == graph::Phase::backward
-               ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Accum<T>))
-               : kernels::attention_scratch(a, sizeof(T));
-  }
+  std::int64_t scratch_of(graph::Phase phase, const Block& of, const Visibility& by_index) const;
 
   Accum<T>* table(const graph::Exec& e) const { return reinterpret_cast<Accum<T>*>(e.workspace()); }
   const Accum<T>* bias(const graph::Exec& e, const Block& of) const {
@@ -159,6 +139,30 @@ struct Attention : graph::Op {
     });
   }
 };
+
+template <class T>
+std::int64_t Attention<T>::scratch_of(graph::Phase phase, const Block& of,
+                                      const Visibility& by_index) const {
+  const bool learned = inputs.contains(relative_bias);
+  const kernels::AttentionExtents a{
+      .batch = batch,
+      .heads = options.heads,
+      .kv_heads = options.kv_heads,
+      .queries = of.queries,
+      .keys = of.keys,
+      .head_size = options.head_size,
+      .visible = by_index,
+      .segments = inputs.contains(k_segments),
+      .bias = learned || inputs.contains(alibi),
+      .bias_gradient = learned,
+      .dropout = options.dropout > 0,
+      .softcap = options.softcap > 0,
+      .prefixes = inputs.contains(prefixes),
+      .lengths = options.right_padded && !inputs.contains(q_segments)};
+  return phase == graph::Phase::backward
+             ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Accum<T>))
+             : kernels::attention_scratch(a, sizeof(T));
+}
 
 template <class T>
 kernels::AttentionArgs<T> Attention<T>::args(const graph::Exec& e, const Block& of) const {

@@ -239,6 +239,8 @@ TEST(Cudnn, IsNotAskedForWhatItWouldDoOtherwise) {
   declined([](auto& a) { a.queries_total = 256, a.query_offset = 64; });
   declined([](auto& a) { a.bias = bias; });
   declined([](auto& a) { a.softcap = 50; });
+  declined([](auto& a) { a.prefixes = segments; });
+  declined([](auto& a) { a.visible = {}, a.visible.beyond.repeats = true; });
   declined([](auto& a) { a.k_segments = segments; });
   declined([](auto& a) { a.k_segments = segments, a.right_padded = true; });  // and causal
   declined([](auto& a) { a.k_segments = segments, a.visible = {}; });

@@ -131,6 +131,21 @@ checkpoint: {dir: runs/classifier/checkpoints}
 metrics: {listen: none}
 """
 
+LANGUAGE_SMALL = """
+model: {family: decoder, vocab_size: 300, d_model: 32, n_layers: 1, n_heads: 4, position: rope, norm: rmsnorm, activation: swiglu, bias: false}
+train: {steps: 2, global_batch_size: 4, seq_len: 16}
+data: {train: {type: text, path: my.txt, documents: separate}, validation: {type: text, path: my.txt}, tokenizer: tokenizer.json}
+checkpoint: {dir: runs/language/checkpoints}
+metrics: {jsonl: runs/language/metrics.jsonl, listen: none}
+"""
+TRANSLATOR_SMALL = """
+model: {family: encoder_decoder, vocab_size: 264, d_model: 32, n_layers: 1, n_heads: 4, dropout: 0.1}
+train: {steps: 2, global_batch_tokens: 64, seq_len: 32}
+data: {train: {type: pairs, source: in.de, target: in.en}, tokenizer: bpe.json}
+checkpoint: {dir: runs/translator/checkpoints}
+metrics: {listen: none}
+"""
+
 EMBEDDING_SMALL = """
 model: {family: encoder, vocab_size: 260, d_model: 32, n_layers: 1, n_heads: 4, type_vocab_size: 2, norm_position: post,
         embedding_norm: true, activation: gelu, heads: [{type: embed, pool: mean}]}
@@ -170,6 +185,8 @@ class Sandbox:
         self.write("texts.txt", "fine\nbad\n")
         self.run("tfm-train classifier_small.yaml checkpoint.dir=runs/c/checkpoints")
         self.write("embedding_small.yaml", EMBEDDING_SMALL)
+        self.write("language_small.yaml", LANGUAGE_SMALL)
+        self.write("translator_small.yaml", TRANSLATOR_SMALL)
         self.write("pairs.tsv", "query\tanswer\nfine\tgood\nbad\tawful\n")
         self.write("questions.txt", "hello\n/reset\nwhat\n")
         self.write("chat_small.yaml", CHAT_SMALL)
