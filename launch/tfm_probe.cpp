@@ -31,6 +31,7 @@ constexpr const char* kHelp =
   --batch FILE   int64 tensors that the model uses, and no others, named as in transformers:
                  input_ids (B, T), attention_mask, global_attention_mask, token_type_ids,
                  decoder_input_ids (default: the labels shifted right), decoder_attention_mask,
+                 prefix_lengths (B) of attention.prefix (default: 0),
                  labels (-100: ignored; not shifted for a decoder); HEAD_label (B) of a head that
                  classifies sequences, such as next_sentence_label; HEAD_labels (B, T) of one that
                  tags tokens; HEAD_label (B), float32 (NaN: ignored), of one of type regress; all are

@@ -40,7 +40,7 @@ void apply_preset(ModelConfig& model, std::string_view name);
 void fill_derived(Config& config);
 // Checks every rule between keys that does not depend on the number of ranks.
 void check_consistency(const Config& config, const Report& report);
-// Those of data sources.
+// Checks those of data sources.
 void check_data(const Config& config, const Report& report);
 
 }  // namespace tfm::config

@@ -56,6 +56,12 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
                "; expected " + expected,
            "");
   }
+  if (m.sees_prefixes() && !s.type.empty() && !type.cuts)
+    report({"model.attention.prefix", section + ".type"},
+           "attention.prefix true needs texts that are cut in two, but " + section + ".type is " +
+               s.type + "; expected " + types_where([](const auto& t) { return t.cuts; }) +
+               ", or attention.prefix false",
+           "");
   only(!s.source.empty() || !s.target.empty(), type.pairs,
        section + (s.source.empty() ? ".target" : ".source"),
        types_where([](const auto& t) { return t.pairs; }));
@@ -134,12 +140,6 @@ void check_sources(const Config& c, const Report& report) {
            "the head " + quoted(heads.front()->name) +
                " needs the labels of each text, which data.train.type " + c.data.train.type +
                " does not have; expected " + types_where([](const auto& t) { return t.labelled; }),
-           "");
-  if (m.sees_prefixes() && !c.data.train.type.empty() && !c.data.train.kind().cuts)
-    report({"model.attention.prefix", "data.train.type"},
-           "attention.prefix true needs texts that are cut in two, but data.train.type is " +
-               c.data.train.type + "; expected " +
-               types_where([](const auto& t) { return t.cuts; }) + ", or attention.prefix false",
            "");
   check_source(c, c.data.train, "data.train", report);
   if (c.data.validation) check_source(c, *c.data.validation, "data.validation", report);

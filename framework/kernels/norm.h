@@ -63,8 +63,8 @@ template <class W>
 constexpr W unbiased_share(std::int64_t cols, bool rms) {
   return rms || cols < 2 ? W{1} : static_cast<W>(cols) / static_cast<W>(cols - 1);
 }
-// With eps outside: what the slope of rstd has more than with eps inside, by which the mean of h n
-// is multiplied in backward. A row without variance has none.
+// The slope of rstd with eps outside over that with eps inside, by which the mean of h n is
+// multiplied in backward. A row without variance has none.
 template <class T>
 constexpr Accum<T> slope_factor(const NormBackwardArgs<T>& a, Accum<T> rstd) {
   const Accum<T> share = 1 - static_cast<Accum<T>>(a.eps) * rstd;

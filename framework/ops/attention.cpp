@@ -41,6 +41,72 @@ void check(const graph::Recorder& r, const AttentionInputs& in, const AttentionO
 
 }  // namespace
 
+template <class T>
+std::int64_t Attention<T>::scratch_of(graph::Phase phase, const Block& of,
+                                      const Visibility& by_index) const {
+  const bool learned = inputs.contains(relative_bias);
+  const kernels::AttentionExtents a{
+      .batch = batch,
+      .heads = options.heads,
+      .kv_heads = options.kv_heads,
+      .queries = of.queries,
+      .keys = of.keys,
+      .head_size = options.head_size,
+      .visible = by_index,
+      .segments = inputs.contains(k_segments),
+      .bias = learned || inputs.contains(alibi),
+      .bias_gradient = learned,
+      .dropout = options.dropout > 0,
+      .softcap = options.softcap > 0,
+      .prefixes = inputs.contains(prefixes),
+      .lengths = options.right_padded && !inputs.contains(q_segments)};
+  return phase == graph::Phase::backward
+             ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Accum<T>))
+             : kernels::attention_scratch(a, sizeof(T));
+}
+
+template <class T>
+kernels::AttentionArgs<T> Attention<T>::args(const graph::Exec& e, const Block& of) const {
+  const T* const queries = e.in(q).template ptr<T>();
+  const T* const keys = self() ? queries + q_width() : e.in(kv).template ptr<T>();
+  return {.batch = batch,
+          .heads = options.heads,
+          .kv_heads = options.kv_heads,
+          .queries = of.queries,
+          .keys = of.keys,
+          .head_size = options.head_size,
+          .q = queries,
+          .k = keys,
+          .v = keys + kv_width() / 2,
+          .q_stride = q_width() + (self() ? kv_width() : 0),
+          .kv_stride = kv_width() + (self() ? q_width() : 0),
+          .out = e.out(y).template ptr<T>(),
+          .out_stride = q_width(),
+          .lse = e.out(lse).template ptr<Accum<T>>(),
+          .scale = static_cast<Accum<T>>(options.scale),
+          .softcap = static_cast<Accum<T>>(options.softcap),
+          .visible = options.visible,
+          .prefixes = e.in(prefixes).template ptr<std::int32_t>(),
+          .k_segments = e.in(k_segments).template ptr<std::int32_t>(),
+          .q_segments = e.in(q_segments).template ptr<std::int32_t>(),
+          .right_padded = options.right_padded,
+          .bias = bias(e, of),
+          .dropout = {static_cast<float>(options.dropout),
+                      {e.state().seed, Purpose::dropout, stream},
+                      e.numbers()},
+          .head_offset = options.head_offset,
+          .heads_total = options.heads_total,
+          .query_offset = of.first_query,
+          .queries_total = options.queries,
+          .key_offset = of.first_key,
+          .keys_total = options.keys};
+}
+
+template struct Attention<float>;
+template struct Attention<double>;
+template struct Attention<bf16>;
+template struct Attention<f16>;
+
 graph::Work attention_work(const AttentionOptions& o, std::int64_t batch, int products,
                            int kernels) {
   const double of_pair = 2.0 * products * batch / o.share.ranks * o.heads * o.head_size,

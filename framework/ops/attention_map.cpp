@@ -46,8 +46,9 @@ class Scores {
 
  private:
   bool sees(std::int64_t b, std::int64_t t, std::int64_t s) const {
-    const std::int64_t prefix = in_.prefixes ? in_.prefixes[b] : 0;
-    if (!(t < prefix && s < prefix) && !o_.visible.sees(t + o_.keys - o_.queries, s)) return false;
+    Visibility visible = o_.visible;
+    if (in_.prefixes) visible.beyond.prefix = in_.prefixes[b];
+    if (!visible.sees(t + o_.keys - o_.queries, s)) return false;
     if (!in_.k_segments) return true;
     const std::int32_t segment = in_.k_segments[b * o_.keys + s];
     return segment >= 0 && (!in_.q_segments || in_.q_segments[b * o_.queries + t] == segment);

@@ -132,7 +132,8 @@ metrics: {listen: none}
 """
 
 LANGUAGE_SMALL = """
-model: {family: decoder, vocab_size: 300, d_model: 32, n_layers: 1, n_heads: 4, position: rope, norm: rmsnorm, activation: swiglu, bias: false}
+model: {family: decoder, vocab_size: 300, d_model: 32, n_layers: 1, n_heads: 4, position: rope, norm: rmsnorm, activation: swiglu,
+        bias: false}
 train: {steps: 2, global_batch_size: 4, seq_len: 16}
 data: {train: {type: text, path: my.txt, documents: separate}, validation: {type: text, path: my.txt}, tokenizer: tokenizer.json}
 checkpoint: {dir: runs/language/checkpoints}

@@ -334,7 +334,7 @@ def check_missing_tensors():
 
 
 def check_headless():
-    """An encoder of a class without head makes vectors, by the mean of its tokens; of a file with a head it predicts tokens all the same."""
+    """An encoder of a class without head makes vectors, by the mean of its tokens; of a file with a head it predicts tokens."""
     for name in ("sentence_bert", "sentence_roberta", "sentence_distilbert", "sentence_modernbert"):
         source = ROOT / "tests/fixtures/huggingface" / name
         folder = edited("headless", name)  # without modules.json
@@ -1026,8 +1026,9 @@ def check_probe_refuses():
     longformer = ROOT / "tests/fixtures/huggingface/longformer_0"
     batch = tensors(longformer / "batch.safetensors")
     rows, columns = batch["input_ids"][1]
-    for mask, text in ((None, "'global_attention_mask' is missing, without which transformers has no global tokens; expected 1 at the first 1 position of"),
-                       (int64s([rows, columns], [c < 2 for r in range(rows) for c in range(columns)]), "found otherwise at position 1 of sequence 0")):
+    missing = "'global_attention_mask' is missing, without which transformers has no global tokens; expected 1 at the first 1 position of"
+    first_two = int64s([rows, columns], [c < 2 for r in range(rows) for c in range(columns)])
+    for mask, text in ((None, missing), (first_two, "found otherwise at position 1 of sequence 0")):
         given = {k: v for k, v in batch.items() if k != "global_attention_mask"}
         write_tensors(pathlib.Path("refused.safetensors"), {**given, **({"global_attention_mask": mask} if mask else {})})
         out = run(BIN / "tfm-probe", longformer, "--batch", "refused.safetensors", "--out", "out.safetensors", code=3)

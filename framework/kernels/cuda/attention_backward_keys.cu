@@ -2,6 +2,7 @@
 // through the queries of all heads that read it, in a fixed order. Scores are computed transposed,
 // (keys, queries). From 129 elements a head, two warps share 16 keys and each keeps half of the
 // gradients' columns.
+#include "kernels/cuda/attention_scores.h"
 #include "kernels/cuda/attention_tensor.h"
 
 namespace tfm::kernels::gpu {

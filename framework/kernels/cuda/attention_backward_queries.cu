@@ -1,6 +1,7 @@
 // Gradients of queries, and of the bias by distance, on tensor cores: a block owns 64 queries of
 // one head and goes through the keys.
 #include "kernels/cuda/attention_diagonals.h"
+#include "kernels/cuda/attention_scores.h"
 #include "kernels/cuda/attention_tensor.h"
 
 namespace tfm::kernels::gpu {

@@ -1,6 +1,7 @@
 // Backward of short sequences on tensor cores: a block has all queries and keys of one key head and
 // goes through the query heads that read it, so that all gradients come from one pass. A warp owns
 // 16 queries and 16 keys; weights and gradients of scores change owners in shared memory.
+#include "kernels/cuda/attention_scores.h"
 #include "kernels/cuda/attention_tensor.h"
 
 namespace tfm::kernels::gpu {

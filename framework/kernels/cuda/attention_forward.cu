@@ -1,6 +1,7 @@
 // Forward on tensor cores: a block owns 64 queries of one head, or 32 of short sequences, a warp 16
 // of them, and goes through the keys with an online softmax (Milakov and Gimelshein 2018). Keys and
 // values have two buffers each: one is multiplied while the next tile arrives.
+#include "kernels/cuda/attention_scores.h"
 #include "kernels/cuda/attention_tensor.h"
 
 namespace tfm::kernels::gpu {
