@@ -10,6 +10,24 @@
 
 namespace tfm {
 
+// Number of pairs of a query and a key that lies at most `left` positions before and `right`
+// behind.
+template <class Int>
+constexpr Int pairs_within(Int left, Int right, Span<Int> queries, Span<Int> keys) {
+  const Int n = keys.size();
+  // The sum of min(max(i, 0), n) over i < x: i keys are at or before the i-th position.
+  const auto sum = [n](Int x) {
+    const Int m = Span<Int>{0, n}.nearest(x);
+    return m * (m - 1) / 2 + (std::max(x, n) - n) * n;
+  };
+  // Pairs whose key is at most so far behind the query.
+  const auto within = [&](Int reach) {
+    const Int first = queries.begin + reach + 1 - keys.begin;
+    return sum(first + queries.size()) - sum(first);
+  };
+  return within(right) - within(-left - 1);
+}
+
 template <class Int>
 struct BasicLandmarks {
   static constexpr Int kNever = Int{1} << 30;
@@ -63,9 +81,10 @@ struct BasicLandmarks {
     return repeats && at < block && !global(query);
   }
 
-  // f(span) for spans that together are the keys, at 0 or behind, that any of the queries sees.
+  // f(span) for spans that hold all of the keys that any of the queries sees by these, and besides
+  // only positions that are none of the keys.
   template <class F>
-  constexpr void each_of_keys(Span<Int> queries, F&& f) const {
+  constexpr void each_of_keys(Span<Int> queries, Span<Int> /*keys*/, F&& f) const {
     const Int most = causal ? queries.end : kNever;
     const auto add = [&](Int begin, Int end) { f(Span<Int>{begin, std::min(end, most)}); };
     if (queries.begin < prefix) f(Span<Int>{0, prefix});
@@ -80,7 +99,7 @@ struct BasicLandmarks {
       for (Int i = 0; i < random; ++i)
         if (const Int k = drawn(q, i); k >= 0) f({k * block, (k + 1) * block});
   }
-  // f(span) for spans that together are the queries, of `queries`, that see any of the keys.
+  // The same for the queries that see any of the keys.
   template <class F>
   constexpr void each_of_queries(Span<Int> keys, Span<Int> queries, F&& f) const {
     const Int least = causal ? keys.begin : 0;
@@ -106,6 +125,16 @@ struct BasicLandmarks {
     const Int q = queries.begin / block, q_last = (queries.end - 1) / block, k = keys.begin / block,
               k_last = (keys.end - 1) / block;
     return (k >= q_last - 1 && k_last <= q + 1) || (q == q_last && k == k_last && draws(q, k));
+  }
+
+  // Number of pairs of positions, none of them global, that these or a window of `left` and `right`
+  // positions show.
+  constexpr Int local_pairs(Int left, Int right, Span<Int> queries, Span<Int> keys) const {
+    return block == 0 ? pairs_within(left, right, queries, keys) : block_pairs(queries, keys);
+  }
+  // Number of pairs of which only those of a later key may be hidden.
+  constexpr Int all_pairs(Span<Int> queries, Span<Int> keys) const {
+    return causal ? pairs_within(kNever, Int{0}, queries, keys) : queries.size() * keys.size();
   }
 
   // The i-th random block of a block of queries, -1 where there is none; and whether k is one.
@@ -144,6 +173,19 @@ struct BasicLandmarks {
       return k < beside ? k - low : k - low - (beside_end - beside);
     }
   };
+  constexpr Int block_pairs(Span<Int> queries, Span<Int> keys) const {
+    Int sum = 0;
+    for (Int q = queries.begin / block; q * block < queries.end; ++q) {
+      const Span<Int> of = queries.part({q * block, (q + 1) * block});
+      const auto add = [&](Int begin, Int end) {
+        sum += all_pairs(of, keys.part({begin * block, end * block}));
+      };
+      add(q - 1, q + 2);
+      for (Int i = 0; i < random; ++i)
+        if (const Int k = drawn(q, i); k >= 0) add(k, k + 1);
+    }
+    return sum;
+  }
   constexpr std::int64_t draw(Int q, Int i, std::int64_t n) const {
     const std::uint64_t word = key.word(static_cast<std::uint64_t>(q) * random + i);
     return static_cast<std::int64_t>(word * static_cast<std::uint64_t>(n) >> 32);

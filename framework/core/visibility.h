@@ -71,7 +71,8 @@ struct BasicVisibility {
     const auto add = part_of(keys, f);
     add({queries.begin - left, queries.end + right});
     if (beyond.any())
-      beyond.each_of_keys(queries + query_at, [&](Span<Int> s) { add(s + -key_at); });
+      beyond.each_of_keys(queries + query_at, keys + key_at,
+                          [&](Span<Int> s) { add(s + -key_at); });
   }
   // From the first to the last of the keys that any of the queries, at least one, sees.
   constexpr Span<Int> keys_of(Span<Int> queries, Span<Int> keys) const {
@@ -90,12 +91,13 @@ struct BasicVisibility {
   // Number of pairs of a query and a key that it sees.
   constexpr Int pairs(Span<Int> queries, Span<Int> keys) const requires(sizeof(Int) == 8) {
     if (!beyond.any()) return near_pairs(queries, keys);
+    const Int by = query_at - key_at;  // the window is one by index
     Int sum = prefix_pairs(looking(queries), keys);
     each_part(looking(queries), query_at, [&](Span<Int> q) {
       each_part(keys, key_at, [&](Span<Int> k) {
-        sum += is_global(q, query_at) || is_global(k, key_at) ? all_pairs(q, k)
-               : beyond.block == 0                            ? near_pairs(q, k)
-                                                              : block_pairs(q, k);
+        sum += is_global(q, query_at) || is_global(k, key_at)
+                   ? beyond.all_pairs(q + query_at, k + key_at)
+                   : beyond.local_pairs(left + by, right - by, q + query_at, k + key_at);
       });
     });
     return sum;
@@ -151,43 +153,13 @@ struct BasicVisibility {
 
   // Pairs by the window alone.
   constexpr Int near_pairs(Span<Int> queries, Span<Int> keys) const {
-    const Int n = keys.size();
-    // The sum of min(max(i, 0), n) over i < x: i keys are at or before the i-th position.
-    const auto sum = [n](Int x) {
-      const Int m = Span<Int>{0, n}.nearest(x);
-      return m * (m - 1) / 2 + (std::max(x, n) - n) * n;
-    };
-    // Pairs whose key is at most so far behind the query.
-    const auto within = [&](Int reach) {
-      const Int first = queries.begin + reach + 1 - keys.begin;
-      return sum(first + queries.size()) - sum(first);
-    };
-    return within(right) - within(-left - 1);
+    return pairs_within(left, right, queries, keys);
   }
   // Pairs within the prefix that the window hides.
   constexpr Int prefix_pairs(Span<Int> queries, Span<Int> keys) const {
     const Span<Int> q = queries.part({0, beyond.prefix - query_at}),
                     k = keys.part({0, beyond.prefix - key_at});
     return q.size() > 0 && k.size() > 0 ? q.size() * k.size() - near_pairs(q, k) : 0;
-  }
-  // Pairs of which only those of a later key may be hidden.
-  constexpr Int all_pairs(Span<Int> queries, Span<Int> keys) const {
-    if (!beyond.causal) return queries.size() * keys.size();
-    return BasicVisibility{kUnlimited, query_at - key_at}.near_pairs(queries, keys);
-  }
-  constexpr Int block_pairs(Span<Int> queries, Span<Int> keys) const {
-    const Int n = beyond.block;
-    Int sum = 0;
-    for (Int q = (queries.begin + query_at) / n; q * n < queries.end + query_at; ++q) {
-      const Span<Int> of = queries.part(Span<Int>{q * n, (q + 1) * n} + -query_at);
-      const auto add = [&](Int begin, Int end) {
-        sum += all_pairs(of, keys.part(Span<Int>{begin * n, end * n} + -key_at));
-      };
-      add(q - 1, q + 2);
-      for (Int i = 0; i < beyond.random; ++i)
-        if (const Int k = beyond.drawn(q, i); k >= 0) add(k, k + 1);
-    }
-    return sum;
   }
 };
 using Visibility = BasicVisibility<std::int64_t>;

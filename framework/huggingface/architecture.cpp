@@ -81,6 +81,23 @@ const char* unmet_windows(const Architecture& a, const config::ModelConfig& m) {
   return windows.size() == 1 ? nullptr : "one attention.window besides 0";
 }
 
+// Whether a layer has keys of attention that no architecture has: others than these.
+bool has_own_attention(const config::ModelConfig& m) {
+  const auto own = [](const config::LayerConfig& l) {
+    const config::AttentionConfig& a = l.attention;
+    config::AttentionConfig known;
+    known.type = a.type, known.window = a.window, known.global_tokens = a.global_tokens;
+    known.global_projections = a.global_projections, known.blocks = a.blocks;
+    known.softcap = a.softcap, known.sinks = a.sinks, known.output_gate = a.output_gate;
+    known.query_scalar = a.query_scalar, known.q_rank = a.q_rank, known.kv_rank = a.kv_rank;
+    known.rope_size = a.rope_size, known.value_size = a.value_size;
+    known.key_heads = a.key_heads, known.convolution = a.convolution;
+    return !(a == known);
+  };
+  return std::ranges::any_of(m.stacks(),
+                             [&](const auto& stack) { return std::ranges::any_of(stack, own); });
+}
+
 struct FeatureUse {
   Feature feature;
   bool (*used)(const config::ModelConfig& m);
@@ -107,7 +124,8 @@ constexpr FeatureUse kUses[] = {
      "attention: {global_tokens: 0}"},
     {Feature::blocks, [](M m) { return m.attention.blocks.size > 0; },
      "attention: {blocks: {size: 0}}"},
-    {Feature::prefix, [](M m) { return m.sees_prefixes(); }, "attention: {prefix: false}"},
+    {Feature::own_attention, has_own_attention,
+     "attention without keys of its own, such as prefix"},
     {Feature::sinks, [](M m) { return m.attention.sinks; }, "attention: {sinks: false}"},
     {Feature::clamped_gates, [](M m) { return m.activation == config::Activation::clamped_swiglu; },
      "activation: swiglu"},

@@ -48,7 +48,7 @@ enum class Feature : std::uint8_t {
   output_gate,
   global_tokens,
   blocks,
-  prefix,
+  own_attention,  // keys that no architecture has
   tensor2tensor
 };
 

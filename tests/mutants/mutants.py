@@ -89,7 +89,7 @@ ROOMS = {
         ("ops/head_shares.cpp", "to + (backward ? all : own), «backward»}", "false", ["ops:*share_of*"]),
         ("data/loader.cpp", "mask[i] < 0 || «mask[i] != mask[i - 1]»", "false", ["script:test_chats"]),
         ("core/visibility.h", "return «most <= right && -least <= left» ?", "most <= right", ["unit:Visibility*"]),
-        ("core/visibility.h", "within(right) - within(«-left - 1»)", "-left", ["unit:Visibility*"]),
+        ("core/landmarks.h", "within(right) - within(«-left - 1»)", "-left", ["unit:Visibility*"]),
         ("kernels/cpu/attention_tile.h", "+ «run.key * a.kv_stride»", "0", ["unit:Attention*"]),
         ("kernels/cpu/attention_tile.h", "«hides_by_position()» ||", "false", ["unit:Attention*"]),
         ("kernels/cpu/attention_backward.cpp", "«zero_keys(keys.begin, assigned_.begin);»", ";", ["unit:Attention*"]),

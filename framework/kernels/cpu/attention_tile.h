@@ -97,8 +97,8 @@ struct AttentionTile {
     std::fill_n(added, width, hidden);
     std::int64_t columns = 0;
     visible.each_of_keys({first + r, first + r + 1}, {0, real}, [&](Span<std::int64_t> seen) {
-      const KeyRun& run = *std::ranges::find_if(
-          runs, [&](const KeyRun& x) { return seen.begin < x.key + x.width; });
+      const KeyRun& run = *std::ranges::partition_point(
+          runs, [&](const KeyRun& x) { return x.key + x.width <= seen.begin; });
       const std::int64_t at = run.column - run.key, end = add_keys(r, seen, added + at);
       if (end > seen.begin) columns = std::max(columns, at + end);
     });
