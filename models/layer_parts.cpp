@@ -53,10 +53,14 @@ Visibility visible_keys(const config::LayerConfig& l, const StackInfo& stack,
   if (window > 0) v.left = std::min(stack.causal ? window - 1 : window / 2, v.left);
   if (window > 0 && !stack.causal) v.right = v.left;
   const config::BlocksConfig& blocks = l.attention.blocks;
+  const config::StridedConfig& strided = l.attention.strided;
+  using Landmarks = decltype(v.beyond);
   if (blocks.size > 0) v.left = 1, v.right = stack.causal ? 0 : 1;
   if (blocks.size > 0 || window > 0)  // else all see all
     v.beyond = {.causal = stack.causal,
                 .first = std::max(l.attention.global_tokens, blocks.size),
+                .step = strided.step,
+                .steps = strided.reach > 0 ? strided.reach / strided.step : Landmarks::kNever,
                 .block = blocks.size,
                 .random = blocks.random,
                 .repeats = blocks.others == config::OtherBlocks::first,

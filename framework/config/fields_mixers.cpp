@@ -60,6 +60,19 @@ void describe(BlocksConfig& b, FieldVisitor& s) {
       b.others);
 }
 
+void describe(StridedConfig& c, FieldVisitor& s) {
+  s.value(number("step", 0,
+                 "a query sees the keys that are a multiple of so many positions away, beyond the "
+                 "window; 0: none",
+                 1 << 28),
+          c.step);
+  s.value(number("reach", 0,
+                 "of them those at most so many positions away; 0: all. With `window` 1 this is a "
+                 "dilated window",
+                 1 << 28),
+          c.reach);
+}
+
 }  // namespace
 
 void describe(RopeConfig& r, FieldVisitor& v) {
@@ -101,6 +114,10 @@ void describe(AttentionConfig& c, FieldVisitor& v) {
                "encoders: global tokens look at all with queries, keys and values of their own "
                "projections, as Longformer"),
           c.global_projections);
+  v.section(section("strided",
+                    "keys at multiples of a distance (Child et al. 2019; dilated windows of "
+                    "Beltagy et al. 2020)"),
+            [&c](FieldVisitor& s) { describe(c.strided, s); });
   v.section(section("blocks", "positions in blocks, in place of a window (Zaheer et al. 2020)"),
             [&c](FieldVisitor& s) { describe(c.blocks, s); });
   v.value(flag("prefix",

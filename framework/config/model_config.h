@@ -25,6 +25,11 @@ struct BlocksConfig {
   OtherBlocks others = OtherBlocks::drawn;
   bool operator==(const BlocksConfig&) const = default;
 };
+// Positions at multiples of a distance (Child et al. 2019; Beltagy et al. 2020, 3.1).
+struct StridedConfig {
+  std::int64_t step = 0, reach = 0;  // step 0: none; reach 0: any distance
+  bool operator==(const StridedConfig&) const = default;
+};
 struct AttentionConfig {
   std::string type = "softmax";  // of mixer_types()
   // Causal: number of keys that a query sees, itself included; else half of it on each side; 0:
@@ -33,6 +38,7 @@ struct AttentionConfig {
   std::int64_t global_tokens = 0;   // the first positions, which see all and are seen by all
   bool global_projections = false;  // their queries, and keys and values for them, are projected
                                     // by matrices of their own
+  StridedConfig strided;
   BlocksConfig blocks;
   bool prefix = false;            // the first part of a text sees itself both ways
   double softcap = 0;             // of scores, before a bias; 0: none

@@ -145,6 +145,17 @@ void check_landmarks(const LayerConfig& l, const std::string& path, const ModelC
                " positions take the place of a window, but window is " + std::to_string(a.window) +
                "; expected one of them to be 0",
            "");
+  const std::string strided = key + "strided.";
+  only(a.strided.step > 0, scores && a.window > 0 && !a.prefix, strided + "step",
+       "attention.type softmax or latent, window above 0 and prefix false", "0");
+  only(a.strided.reach > 0, a.strided.step > 0, strided + "reach", "attention.strided.step above 0",
+       "0");
+  if (a.strided.step > 0 && a.strided.reach > 0 && a.strided.reach < a.strided.step)
+    report({strided + "reach", strided + "step"},
+           "a reach of " + counted(a.strided.reach, "position") +
+               " ends before the first step of " + std::to_string(a.strided.step) +
+               "; expected a reach of at least one step",
+           "");
   if (a.prefix) {
     const std::string name = key + "prefix";
     only(true, m.family == Family::decoder, name, "family decoder", "false");

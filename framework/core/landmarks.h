@@ -1,7 +1,9 @@
 #pragma once
 // Keys that queries see beyond a window of attention: those of global positions (Beltagy et al.
 // 2020, "Longformer"), of blocks beside their own, and of random blocks (Zaheer et al. 2020,
-// "BigBird"). Functions of ranges take as many operations as these have blocks, on CPUs and GPUs.
+// "BigBird"), and of positions at multiples of a distance (Child et al. 2019, "Sparse
+// Transformers"). Functions of ranges take as many operations as these have blocks or multiples, on
+// CPUs and GPUs.
 #include <algorithm>
 #include <cstdint>
 
@@ -37,6 +39,9 @@ struct BasicLandmarks {
   Int prefix = 0;             // positions before it see each other
   // Positions before `first` and from `last` on see all and are seen by all.
   Int first = 0, last = kNever;
+  // Queries see the keys that are `step`, 2 step, ... to `steps` step positions away, if causal
+  // those before; 0: none. Not beside blocks and prefixes.
+  Int step = 0, steps = kNever;
   // Positions of a block; 0: there are none. Queries see their own block, those beside it, and
   // `random` others, one of each of so many equal parts of the blocks that remain: of all, or if
   // causal of those before.
@@ -49,13 +54,13 @@ struct BasicLandmarks {
 
   bool operator==(const BasicLandmarks&) const = default;
   constexpr bool any() const {
-    return prefix > 0 || first > 0 || block > 0 || from > 0 || to < kNever;
+    return prefix > 0 || first > 0 || block > 0 || step > 0 || from > 0 || to < kNever;
   }
   template <class To>
   constexpr BasicLandmarks<To> as() const {
     const auto as = [](Int x) { return static_cast<To>(x); };
-    return {causal,    as(from),   as(to),     as(prefix), as(first), as(last),
-            as(block), as(random), as(blocks), repeats,    key};
+    return {causal,    as(from),  as(to),     as(prefix), as(first), as(last), as(step),
+            as(steps), as(block), as(random), as(blocks), repeats,   key};
   }
   // Those of sequences of so many positions, the last block of which is global where all see all.
   constexpr BasicLandmarks of_length(Int positions) const {
@@ -72,6 +77,7 @@ struct BasicLandmarks {
     if (query < prefix && at < prefix) return true;
     if (causal && at > query) return false;
     if (global(query) || global(at)) return true;
+    if (step > 0) return strides(query < at ? at - query : query - at);
     if (block == 0) return false;
     const Int q = query / block, k = at / block;
     return (k >= q - 1 && k <= q + 1) || draws(q, k);
@@ -84,7 +90,7 @@ struct BasicLandmarks {
   // f(span) for spans that hold all of the keys that any of the queries sees by these, and besides
   // only positions that are none of the keys.
   template <class F>
-  constexpr void each_of_keys(Span<Int> queries, Span<Int> /*keys*/, F&& f) const {
+  constexpr void each_of_keys(Span<Int> queries, Span<Int> keys, F&& f) const {
     const Int most = causal ? queries.end : kNever;
     const auto add = [&](Int begin, Int end) { f(Span<Int>{begin, std::min(end, most)}); };
     if (queries.begin < prefix) f(Span<Int>{0, prefix});
@@ -92,6 +98,8 @@ struct BasicLandmarks {
     add(last, kNever);
     if (queries.begin < first) f({0, causal ? std::min(first, queries.end) : kNever});
     if (queries.end > last) add(0, kNever);
+    each_step(-1, queries, keys, f);
+    if (!causal) each_step(1, queries, keys, f);
     if (block == 0) return;
     const Int begin = queries.begin / block, end = (queries.end - 1) / block + 1;
     add((begin - 1) * block, (end + 1) * block);
@@ -108,6 +116,8 @@ struct BasicLandmarks {
     f({std::max(least, last), kNever});
     if (keys.begin < first) f({least, kNever});
     if (keys.end > last) f({causal ? std::max(last, keys.begin) : 0, kNever});
+    each_step(1, keys, queries, f);
+    if (!causal) each_step(-1, keys, queries, f);
     if (block == 0) return;
     const Int begin = keys.begin / block, end = (keys.end - 1) / block + 1;
     f({std::max(least, (begin - 1) * block), (end + 1) * block});
@@ -121,7 +131,8 @@ struct BasicLandmarks {
     if (causal && keys.end - 1 > queries.begin) return false;
     const auto globals = [this](Span<Int> s) { return s.end <= first || s.begin >= last; };
     if (globals(queries) || globals(keys)) return true;
-    if (block == 0) return false;
+    if (block == 0)
+      return step > 0 && queries.size() == 1 && keys.size() == 1 && sees(queries.begin, keys.begin);
     const Int q = queries.begin / block, q_last = (queries.end - 1) / block, k = keys.begin / block,
               k_last = (keys.end - 1) / block;
     return (k >= q_last - 1 && k_last <= q + 1) || (q == q_last && k == k_last && draws(q, k));
@@ -130,7 +141,9 @@ struct BasicLandmarks {
   // Number of pairs of positions, none of them global, that these or a window of `left` and `right`
   // positions show.
   constexpr Int local_pairs(Int left, Int right, Span<Int> queries, Span<Int> keys) const {
-    return block == 0 ? pairs_within(left, right, queries, keys) : block_pairs(queries, keys);
+    return block > 0 ? block_pairs(queries, keys)
+                     : pairs_within(left, right, queries, keys) + far_pairs(left, queries, keys) +
+                           (causal ? 0 : far_pairs(right, keys, queries));
   }
   // Number of pairs of which only those of a later key may be hidden.
   constexpr Int all_pairs(Span<Int> queries, Span<Int> keys) const {
@@ -173,6 +186,33 @@ struct BasicLandmarks {
       return k < beside ? k - low : k - low - (beside_end - beside);
     }
   };
+  constexpr bool strides(Int distance) const {
+    return distance % step == 0 && distance / step <= steps;
+  }
+  // f(span) for the spans some steps behind a range (sign 1) or before it (-1) that meet `within`,
+  // from left to right; for one that holds them all if the range is as long as a step.
+  template <class F>
+  constexpr void each_step(Int sign, Span<Int> range, Span<Int> within, F&& f) const {
+    const bool behind = sign > 0;
+    const Int gap = behind ? within.begin - range.end : range.begin - within.end,
+              reach = behind ? within.end - range.begin : range.end - within.begin;
+    if (step == 0 || reach <= 0) return;
+    const Int least = gap < 0 ? 1 : gap / step + 1, most = std::min(steps, (reach - 1) / step),
+              first = behind ? least : -most, last = behind ? most : -least;
+    if (range.size() < step)
+      for (Int i = first; i <= last; ++i) f(range + i * step);
+    else if (first <= last)
+      f(Span<Int>{range.begin + first * step, range.end + last * step});
+  }
+  // Pairs of a query and a key that is some steps, more than `near` positions, before it.
+  constexpr Int far_pairs(Int near, Span<Int> queries, Span<Int> keys) const {
+    if (step == 0) return 0;
+    Int sum = 0;
+    const Int most = std::min(steps, (queries.end - keys.begin) / step);
+    for (Int i = near / step + 1; i <= most; ++i)
+      sum += std::max<Int>(0, (keys + i * step).part(queries).size());
+    return sum;
+  }
   constexpr Int block_pairs(Span<Int> queries, Span<Int> keys) const {
     Int sum = 0;
     for (Int q = queries.begin / block; q * block < queries.end; ++q) {

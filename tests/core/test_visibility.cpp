@@ -44,7 +44,15 @@ std::vector<Visibility> with_landmarks() {
                           .random = random,
                           .key = {7, Purpose::init, 3}}});
       }
-  for (Visibility v : {Visibility{}, {1, 1, {.first = 3}}}) {
+  for (const bool causal : {false, true})
+    for (const std::int64_t first : {0, 4})
+      for (const std::int64_t step : {1, 2, 5, 30})
+        for (const std::int64_t steps : {std::int64_t{1}, std::int64_t{3}, kAll})
+          all.push_back({first == 0 ? 2 : 0,
+                         causal ? 0 : 1,
+                         {.causal = causal, .first = first, .step = step, .steps = steps}});
+  for (Visibility v :
+       {Visibility{}, {1, 1, {.first = 3}}, {1, 1, {.first = 3, .step = 4, .steps = 2}}}) {
     v.beyond.from = v.beyond.first, all.push_back(v);
     v.beyond.from = 0, v.beyond.to = 5, all.push_back(v);
   }
@@ -62,6 +70,8 @@ bool by_definition(const Visibility& v, std::int64_t q, std::int64_t k) {
   if (!l.any()) return false;
   if (q < l.prefix && k < l.prefix) return true;
   if (q < l.first || k < l.first) return true;
+  const std::int64_t distance = std::abs(q - k);
+  if (l.step > 0) return distance % l.step == 0 && distance <= l.steps * l.step;
   if (l.block == 0) return false;
   const std::int64_t query = q / l.block, key = k / l.block,
                      last = l.causal ? kAll : (kPositions - 1) / l.block;
@@ -91,8 +101,8 @@ void expect_right(const Visibility& v, Range queries, Range keys) {
   ASSERT_EQ(v.pairs(queries, keys), pairs);
   const Seen seen_pairs = pairs == 0 ? Seen::none : pairs == all ? Seen::whole : Seen::part;
   if (const Seen said = v.seen(queries, keys); said != seen_pairs) {
-    ASSERT_TRUE((v.beyond.block > 0 || v.beyond.prefix > 0) && seen_pairs == Seen::whole &&
-                said == Seen::part);
+    ASSERT_TRUE((v.beyond.block > 0 || v.beyond.prefix > 0 || v.beyond.step > 0) &&
+                seen_pairs == Seen::whole && said == Seen::part);
   }
   if (all == 0) return;
   const Range seen = v.keys_of(queries, keys), seeing = v.queries_of(keys, queries);
@@ -131,9 +141,10 @@ TEST(Visibility, RangesSayWhatTheirPairsDoBeyondWindows) {
       for (const std::int64_t queries : {1, 7})
         for (const Range& keys : ranges(0, kPositions)) {
           SCOPED_TRACE(testing::Message()
-                       << "first " << v.beyond.first << " block " << v.beyond.block << " random "
-                       << v.beyond.random << " causal " << v.beyond.causal << ": " << q << " and "
-                       << queries << ", " << keys.begin << "-" << keys.end);
+                       << "first " << v.beyond.first << " step " << v.beyond.step << " block "
+                       << v.beyond.block << " random " << v.beyond.random << " causal "
+                       << v.beyond.causal << ": " << q << " and " << queries << ", " << keys.begin
+                       << "-" << keys.end);
           expect_right(v, {q, std::min(kPositions, q + queries)}, keys);
           if (HasFatalFailure()) return;
         }

@@ -13,7 +13,8 @@ const std::vector<test::ModelCase> kContexts{
     {"family: decoder, n_layers: 2, n_kv_heads: 4, position: rope, norm: rmsnorm, activation: "
      "swiglu, bias: false, qk_norm: true",
      "type: tokens"},
-    {"family: decoder, n_layers: 2, position: learned, dropout: 0.2",
+    {"family: decoder, n_layers: 2, position: learned, dropout: 0.2, attention: {window: 2, "
+     "strided: {step: 3}}",
      "type: tokens, documents: separate"},
     {"family: decoder, n_layers: 2, position: alibi, dropout: 0.1, attention: {prefix: true}",
      "type: prefix_lm"},

@@ -66,7 +66,7 @@ const std::vector<std::string> kModels{
     "rope, "
     "dropout: 0.1, layers: [a, b, c], layer_kinds: {a: {}, b: {n_heads: 16, n_kv_heads: 8, d_ff: "
     "64, activation: swiglu, rope: {theta: 100}}, c: {position: none, norm: rmsnorm, bias: false, "
-    "attention: {window: 3}}}",
+    "attention: {window: 3, strided: {step: 4}}}}",
     "family: encoder, n_layers: 3, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, norm_position: "
     "post, dropout: 0.1, layers: [a, b], layer_kinds: {a: {d_ff: 48, activation: relu, attention: "
     "{blocks: {size: 3, random: 1}}}, b: "

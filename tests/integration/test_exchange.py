@@ -872,6 +872,11 @@ def check_special_ids():
             refusal = run(BIN / "tfm-convert", "export", "padding", "refused", code=2)
             assert f"the nearest, {name}, needs padding_idx: -1 in section model" in refusal, refusal
             shutil.rmtree("padding")
+        if name == "gpt2":  # keys that no architecture has; of the window, Mistral
+            run(BIN / "tfm-train", "cfg.yaml", "model.attention.window=4", "model.attention.strided.step=8", "checkpoint.dir=strided")
+            refusal = run(BIN / "tfm-convert", "export", "strided", "refused", code=2)
+            assert "attention without keys of its own, such as prefix" in refusal, refusal
+            shutil.rmtree("strided")
 
 
 def check_marian_tokenizer():

@@ -40,6 +40,9 @@ inline std::vector<Visibility> landmarks(std::int64_t block) {
   std::vector<Visibility> all{
       {2, 3, {.first = 1}}, {5, 0, {.causal = true, .first = 3}}, {2, 3, {.from = 2, .first = 2}}};
   all.emplace_back().beyond.to = 201;
+  all.push_back({2, 3, {.step = block}});
+  all.push_back({1, 0, {.causal = true, .step = 3, .steps = 9}});
+  all.push_back({2, 0, {.causal = true, .first = 1, .step = 70}});
   for (const Landmarks& l : {Landmarks{.random = 2}, Landmarks{.causal = true, .random = 1},
                              Landmarks{.random = 2, .repeats = true}}) {
     all.push_back({1, l.causal ? 0 : 1, l});
