@@ -150,7 +150,8 @@ graph::Value Stack::decode(nn::Recording& rec, graph::Value x, const nn::Source*
   TFM_CHECK(causal_ && !context_.split_rows(),
             "new tokens must be on every rank of the tensor axis");
   graph::Recorder& r = *rec.tape;
-  nn::LayerContext context{.rows = rec.shape.rows(), .source = source};
+  nn::LayerContext context{
+      .rows = rec.shape.rows(), .capacity = rec.shape.capacity, .source = source};
   add_relative_bias(r, context, rec.shape.capacity, rec.shape.length);
   for (std::size_t l = 0; l < layers_.size(); ++l)
     x = record_layer(r, l, x, context, [&](const nn::Mixer& mixer, graph::Value h) {

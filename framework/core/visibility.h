@@ -38,6 +38,11 @@ struct BasicVisibility {
     return {left, right, beyond.of_length(positions), query_at, key_at};
   }
 
+  // The last so many positions, with its own, hold all that a query sees if it sees nothing behind
+  // itself; 0: there is no such number.
+  constexpr Int recent() const {
+    return beyond.any() || left == kUnlimited || right > 0 ? 0 : left + 1;
+  }
   constexpr bool sees(Int query, Int key) const {
     using Unsigned = std::make_unsigned_t<Int>;  // one comparison: keys before the first are large
     const bool near = static_cast<Unsigned>(key - query + left) <=

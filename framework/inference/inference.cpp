@@ -185,7 +185,7 @@ void Generation::reorder(std::span<const std::int64_t> parents) {
   for (const nn::Recording::State& s : forwards_.step->recording().states) {
     if (s.kind == nn::StateSpec::Kind::source) continue;
     const bool growing = s.kind == nn::StateSpec::Kind::growing;
-    const std::int64_t stride = growing ? shape_.capacity : 1, used = growing ? position_ : 1;
+    const std::int64_t stride = s.rows, used = growing ? std::min(position_, s.rows) : 1;
     std::vector<std::int32_t> rows;
     for (std::size_t i = 0; i < parents.size(); ++i)
       for (std::int64_t t = 0; changed(i) && t < used; ++t)

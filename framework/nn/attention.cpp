@@ -161,7 +161,9 @@ graph::Value SelfAttention::attend(graph::Recorder& r, const Linear& projections
 }
 
 std::vector<StateSpec> SelfAttention::states() const {
-  return {{StateSpec::Kind::growing, kv_width(context_, options_)}};
+  return {{.kind = StateSpec::Kind::growing,
+           .width = kv_width(context_, options_),
+           .recent = options_.prefix || options_.relative ? 0 : options_.visible.recent()}};
 }
 
 graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, const LayerContext& c,
@@ -173,7 +175,7 @@ graph::Value SelfAttention::record_decode(graph::Recorder& r, graph::Value x, co
   a.keys = div_exact(r.info(cache).shape[0], c.rows.sequences);
   if (options_.prefix && a.queries > 1) a.visible.beyond.prefix = a.keys;
   const graph::Value y =
-      ops::cached_attention(r, queries_keys_values(r, qkv_, x, c.rows, a.keys), cache,
+      ops::cached_attention(r, queries_keys_values(r, qkv_, x, c.rows, c.capacity), cache,
                             options_.relative ? c.relative_bias : graph::Value{},
                             record_sinks(context_, r, sinks_), std::move(a));
   return gated_output(r, x, y, c.rows);

@@ -81,7 +81,9 @@ graph::Value LatentAttention::record(graph::Recorder& r, graph::Value x,
 }
 
 std::vector<StateSpec> LatentAttention::states() const {
-  return {{StateSpec::Kind::growing, options_.rank + options_.turning}};
+  return {{.kind = StateSpec::Kind::growing,
+           .width = options_.rank + options_.turning,
+           .recent = options_.visible.recent()}};
 }
 
 // Heads have one key and one value in common, the cached row.
@@ -98,7 +100,7 @@ graph::Value LatentAttention::record_decode(graph::Recorder& r, graph::Value x,
   a.head_size = options_.rank + options_.turning;
   a.values_are_keys = true;
   a.keys = div_exact(r.info(cache).shape[0], c.rows.sequences);
-  const ops::LatentOptions o = latent_options(c.rows, a.keys);
+  const ops::LatentOptions o = latent_options(c.rows, c.capacity);
   const graph::Value y = ops::cached_attention(
       r, ops::absorbed_heads(r, q, latent, shared, weight, o), cache, {}, {}, std::move(a));
   return leave_tp_region(r, context_, output_(r, ops::absorbed_values(r, y, weight, o.sizes)),

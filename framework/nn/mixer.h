@@ -2,6 +2,7 @@
 // The two parts of a layer: a mixer moves information between positions, a feed-forward part works
 // on each position alone. A part registers its parameters when it is constructed. x and results are
 // rows (tokens, C) outside the tensor-parallel region; the residual is not added.
+#include <algorithm>
 #include <span>
 
 #include "nn/layers.h"
@@ -45,6 +46,7 @@ struct LayerContext {
   // The stack's table of T5's bias (heads of this rank, buckets), and see relative_buckets().
   graph::Value relative_bias;
   std::vector<std::int32_t> buckets;
+  std::int64_t capacity = 0;            // of a generation: positions of a sequence
   const Source* source = nullptr;       // of decoders with an encoder
   RouterTerms* router_terms = nullptr;  // of training
 };
@@ -53,13 +55,20 @@ struct LayerContext {
 // of its rows.
 struct StateSpec {
   enum class Kind : std::uint8_t {
-    growing,  // a row for each position, (B capacity, width): new tokens append theirs
+    growing,  // a row for each position, (B rows(), width): new tokens append theirs
     fixed,    // one row for each sequence, (B, width), which new tokens replace; zeros at the start
     source,   // a row for each token of the source, (B S, width): made once, shared by beams
   };
   Kind kind;
   std::int64_t width;
-  bool wide = false;  // of the accumulation type
+  bool wide = false;        // of the accumulation type
+  std::int64_t recent = 0;  // growing: only so many last positions are looked at; 0: all
+
+  // Of a sequence of a generation; not of kind `source`. For `recent` see ops::cached_attention().
+  std::int64_t rows(std::int64_t capacity) const {
+    if (kind == Kind::fixed) return 1;
+    return recent > 0 ? std::min(capacity, 2 * recent) : capacity;
+  }
 };
 
 class Mixer {

@@ -87,19 +87,19 @@ struct Recording {
   struct State {
     graph::Value value;
     StateSpec::Kind kind;
+    std::int64_t rows = 0;  // of a sequence
   };
   std::vector<State> states;
   // Adds leaves of these states.
   std::vector<graph::Value> add_states(const std::vector<StateSpec>& specs) {
     std::vector<graph::Value> leaves;
     for (const StateSpec& s : specs) {
-      const std::int64_t rows = s.kind == StateSpec::Kind::source ? shape.source_rows().tokens()
-                                : s.kind == StateSpec::Kind::fixed
-                                    ? shape.sequences
-                                    : shape.sequences * shape.capacity;
+      const bool source = s.kind == StateSpec::Kind::source;
+      const std::int64_t each = source ? 0 : s.rows(shape.capacity),
+                         rows = source ? shape.source_rows().tokens() : shape.sequences * each;
       leaves.push_back(tape->input("state." + std::to_string(states.size()), {rows, s.width},
                                    s.wide ? accum_type(tape->dtype()) : tape->dtype()));
-      states.push_back({leaves.back(), s.kind});
+      states.push_back({leaves.back(), s.kind, each});
     }
     return leaves;
   }

@@ -23,58 +23,98 @@ struct CachedAttention final : graph::Op {
   }
 
   void forward(graph::Exec& e) const override {
-    const std::int64_t q_width = options.q_width(), kv_width = options.kv_width();
-    const std::int64_t position = e.state().first_position, capacity = options.keys,
-                       queries = options.queries, keys = position + queries;
-    const std::int64_t used = queries + keys - 1, row = q_width + kv_width;
-    TFM_CHECK(keys <= capacity, "the cache holds " + std::to_string(capacity) + " positions");
-    const T* const fresh = e.in(qkv).template ptr<T>();
-    T* const held = e.in(cache).template ptr<T>();
-    Accum<T>*lse = reinterpret_cast<Accum<T>*>(e.workspace()),
-    *bias = lse + options.heads * batch * queries;
+    const std::int64_t first = e.state().first_position, end = first + options.queries;
+    TFM_CHECK(recent() > 0 || end <= options.keys,
+              "the cache holds " + std::to_string(options.keys) + " positions");
     device::on(e.stream(), [&](auto& s) {
-      if (queries == 1)
-        kernels::copy_rows(
-            s, kernels::CopyRowsArgs<T>{batch, kv_width, fresh + q_width, row,
-                                        held + position * kv_width, capacity * kv_width});
-      for (std::int64_t b = 0; b < batch && queries > 1; ++b)
-        kernels::copy_rows(
-            s, kernels::CopyRowsArgs<T>{queries, kv_width, fresh + b * queries * row + q_width, row,
-                                        held + (b * capacity + position) * kv_width, kv_width});
-      if (buckets > 0)
-        kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{
-                                    options.heads, used, buckets,
-                                    e.in(bucket).template ptr<std::int32_t>() + capacity - keys,
-                                    e.in(relative_bias).template ptr<T>(), bias});
-      if (e.in(alibi))
-        kernels::copy_rows(
-            s, kernels::CopyRowsArgs<Accum<T>>{
-                   options.heads, used, e.in(alibi).template ptr<Accum<T>>() + capacity - keys,
-                   distances(), bias, used});
-      const kernels::AttentionArgs<T> a{.batch = batch,
-                                        .heads = options.heads,
-                                        .kv_heads = options.kv_heads,
-                                        .queries = queries,
-                                        .keys = keys,
-                                        .head_size = options.head_size,
-                                        .q = fresh,
-                                        .k = held,
-                                        .v = options.values_are_keys ? held : held + kv_width / 2,
-                                        .q_stride = row,
-                                        .kv_stride = kv_width,
-                                        .out = e.out(y).template ptr<T>(),
-                                        .out_stride = q_width,
-                                        .lse = lse,
-                                        .scale = static_cast<Accum<T>>(options.scale),
-                                        .softcap = static_cast<Accum<T>>(options.softcap),
-                                        .visible = options.visible,
-                                        .bias = buckets > 0 || e.in(alibi) ? bias : nullptr,
-                                        .kv_length = capacity};
+      for (std::int64_t at = first, next = end; at < end; at = next) {
+        const std::int64_t base = first_held(at);
+        if (base > 0 && at == base + kept()) drop_oldest(s, e);
+        next = std::min(end, base + options.keys);
+        attend(s, e, {at - first, next - first}, at - base);
+      }
+    });
+  }
+
+ private:
+  // The number of positions that a query looks at, if the cache has room for twice as many alone.
+  std::int64_t recent() const {
+    const std::int64_t n = options.visible.recent();
+    return options.keys == 2 * n ? n : 0;
+  }
+  // When such a cache is full it drops all but those that the next query looks at.
+  std::int64_t kept() const { return recent() - 1; }
+  std::int64_t dropped() const { return options.keys - kept(); }
+  // The position of the first row that is held when that of position `at` is written.
+  std::int64_t first_held(std::int64_t at) const {
+    return recent() > 0 && at > kept() ? (at - kept()) / dropped() * dropped() : 0;
+  }
+  void drop_oldest(auto& s, graph::Exec& e) const {
+    const std::int64_t width = options.kv_width(), stride = options.keys * width;
+    T* const held = e.in(cache).template ptr<T>();
+    if (kept() > 0)
+      kernels::copy_rows(
+          s, kernels::CopyRowsArgs<T>{batch, kept() * width, held + dropped() * width, stride, held,
+                                      stride});
+  }
+  // Of the new tokens `part`, behind so many rows of each sequence's cache.
+  void attend(auto& s, graph::Exec& e, Span<std::int64_t> part, std::int64_t before) const {
+    const std::int64_t q_width = options.q_width(), kv_width = options.kv_width(),
+                       capacity = options.keys, row = q_width + kv_width, queries = part.size(),
+                       keys = before + queries, used = queries + keys - 1;
+    const T* const fresh = e.in(qkv).template ptr<T>() + part.begin * row;
+    T *const held = e.in(cache).template ptr<T>(),
+             *out = e.out(y).template ptr<T>() + part.begin * q_width;
+    Accum<T>*lse = reinterpret_cast<Accum<T>*>(e.workspace()),
+    *bias = lse + options.heads * batch * options.queries;
+    if (queries == 1 && options.queries == 1)
+      kernels::copy_rows(s,
+                         kernels::CopyRowsArgs<T>{batch, kv_width, fresh + q_width, row,
+                                                  held + before * kv_width, capacity * kv_width});
+    for (std::int64_t b = 0; b < batch && options.queries > 1; ++b)
+      kernels::copy_rows(s, kernels::CopyRowsArgs<T>{
+                                queries, kv_width, fresh + b * options.queries * row + q_width, row,
+                                held + (b * capacity + before) * kv_width, kv_width});
+    if (buckets > 0)
+      kernels::bucket_bias(
+          s, kernels::BucketBiasArgs<T>{options.heads, used, buckets,
+                                        e.in(bucket).template ptr<std::int32_t>() + capacity - keys,
+                                        e.in(relative_bias).template ptr<T>(), bias});
+    if (e.in(alibi))
+      kernels::copy_rows(
+          s, kernels::CopyRowsArgs<Accum<T>>{options.heads, used,
+                                             e.in(alibi).template ptr<Accum<T>>() + capacity - keys,
+                                             distances(), bias, used});
+    // Rows of a part of the queries are not those of all sequences side by side.
+    const std::int64_t together = queries == options.queries ? batch : 1;
+    for (std::int64_t b = 0; b < batch; b += together) {
+      const kernels::AttentionArgs<T> a{
+          .batch = together,
+          .heads = options.heads,
+          .kv_heads = options.kv_heads,
+          .queries = queries,
+          .keys = keys,
+          .head_size = options.head_size,
+          .q = fresh + b * options.queries * row,
+          .k = held + b * capacity * kv_width,
+          .v = held + b * capacity * kv_width + (options.values_are_keys ? 0 : kv_width / 2),
+          .q_stride = row,
+          .kv_stride = kv_width,
+          .out = out + b * options.queries * q_width,
+          .out_stride = q_width,
+          .lse = lse,
+          .scale = static_cast<Accum<T>>(options.scale),
+          .softcap = static_cast<Accum<T>>(options.softcap),
+          .visible = options.visible,
+          .bias = buckets > 0 || e.in(alibi) ? bias : nullptr,
+          .kv_length = capacity};
       kernels::attention(s, a);
       if (const T* of_heads = e.in(sinks).template ptr<T>())
         kernels::attention_sinks(s, kernels::sinks_of(a, of_heads));
-    });
+    }
   }
+
+ public:
   void backward(graph::Exec&) const override {
     internal_error("attention to a cache has no backward pass");
   }

@@ -152,7 +152,8 @@ graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionO
 // Self-attention of T new tokens per sequence, at positions from StepState::first_position on, to
 // these and earlier positions, as far as options.visible goes, which is causal; forward only. qkv
 // (B T, (H + 2 KV) D) is fused as above. Keys and values are written to the leaf `cache` (B
-// capacity, 2 KV D), or, where values are keys, (B capacity, KV D). options.keys is the capacity;
+// capacity, 2 KV D), or, where values are keys, (B capacity, KV D). options.keys is the capacity:
+// all positions, or, where queries look at the last n positions, 2 n rows that earlier ones leave;
 // options.buckets has T + capacity - 1 elements, [distance + capacity - 1] being the bucket of a
 // distance between positions.
 graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value cache,

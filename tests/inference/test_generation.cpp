@@ -177,8 +177,10 @@ INSTANTIATE_TEST_SUITE_P(
         "family: decoder, position: learned, position_offset: 2",
         "family: decoder, position: sinusoidal, n_kv_heads: 2",
         "family: decoder, position: rope, norm: rmsnorm, activation: swiglu, n_kv_heads: 1",
-        "family: decoder, position: alibi", "family: decoder, position: relative",
-        "family: decoder, position: none",
+        "family: decoder, position: alibi, attention: {window: 2, strided: {step: 3, reach: 6}}",
+        "family: decoder, position: relative", "family: decoder, position: none",
+        "family: decoder, position: alibi, layers: [a, b], layer_kinds: {a: {attention: {window: "
+        "1}}, b: {attention: {window: 5}}}",
         "family: decoder, position: rope, n_kv_heads: 2, attention: {window: 5, global_tokens: 2}",
         "family: decoder, position: relative, layers: [a, b], layer_kinds: {a: {attention: "
         "{window: 3}}, b: {attention: {blocks: {size: 2, random: 1}}}}",
@@ -218,6 +220,18 @@ INSTANTIATE_TEST_SUITE_P(
       for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
       return name;
     });
+
+TEST(Generation, OfWindowsKeepsWhatTheyReach) {
+  const auto bytes = [](const std::string& attention, std::int64_t capacity) {
+    const auto model = models::make_model(
+        config_of("family: decoder, position: rope, attention: " + attention), comm::single_mesh());
+    return inference::Generation::bytes(*model, {.sequences = 1, .length = 1, .capacity = capacity},
+                                        DType::f64);
+  };
+  EXPECT_EQ(bytes("{window: 9}", 18), bytes("{window: 9}", 1 << 16));
+  EXPECT_LT(bytes("{window: 9}", 12), bytes("{window: 9}", 18));
+  EXPECT_LT(bytes("{window: 9, global_tokens: 1}", 18), bytes("{window: 9, global_tokens: 1}", 24));
+}
 
 // Texts of a model of random weights, from 5 tokens on past its context of 16.
 class Texts : public testing::Test {
