@@ -30,6 +30,7 @@ struct SourceConfig {
   std::string source, target;     // pairs: two files instead of `paths`
   double temperature = 1;         // pairs: shares of paths are their sizes to the power 1 / this
   std::int64_t max_examples = 0;  // pairs: a size counts as at most this; 0: no limit
+  double bpe_dropout = 0;         // pairs, training: merges that are left out
   double mask_probability = 0;  // mlm, span_corruption, denoise, labelled; 0: until fill_derived()
   double mean_span_length = 0;  // span_corruption, denoise; likewise
   bool whole_words = false;     // mlm, denoise: words are masked as a whole

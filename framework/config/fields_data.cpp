@@ -99,6 +99,21 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
              .item_needs = {R"("path")", R"("source", "target")"}});
 }
 
+void describe_pairs(SourceConfig& s, FieldVisitor& v) {
+  v.value(real("temperature", 1,
+               "pairs: shares of several paths without weights are their sizes to the power 1 / "
+               "this; 1 without `max_examples`: each pair once an epoch"),
+          s.temperature);
+  v.value(number("max_examples", 0, "pairs: a path counts as at most so many pairs; 0: no limit"),
+          s.max_examples);
+  v.value(
+      fraction("bpe_dropout",
+               "training data of pairs: probability with which each merge of byte-pair encoding "
+               "is left out whenever it could be made, so that a text is tokenized differently "
+               "each time"),
+      s.bpe_dropout);
+}
+
 void describe_noise(SourceConfig& s, FieldVisitor& v) {
   Field masked = fraction(
       "mask_probability",
@@ -161,12 +176,7 @@ void describe(SourceConfig& s, FieldVisitor& v) {
   v.value(with_word(text("target", "pairs: text file with one target sentence per line"), "none"),
           s.target);
   describe_paths(s, v);
-  v.value(real("temperature", 1,
-               "pairs: shares of several paths without weights are their sizes to the power 1 / "
-               "this; 1 without `max_examples`: each pair once an epoch"),
-          s.temperature);
-  v.value(number("max_examples", 0, "pairs: a path counts as at most so many pairs; 0: no limit"),
-          s.max_examples);
+  describe_pairs(s, v);
   describe_noise(s, v);
   v.value(flag("shuffle",
                "training data: shuffle the samples in every epoch, as a function of the seed"),

@@ -126,6 +126,7 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
        type.pairs && s.paths.size() > 1 && !s.weighted && trains,
        section + (s.temperature != 1 ? ".temperature" : ".max_examples"),
        "data.train." + pairs + ", several paths and no weights");
+  only(s.bpe_dropout > 0, type.pairs && trains, section + ".bpe_dropout", "data.train." + pairs);
   if (type.pairs && !s.paths.empty() && (!s.source.empty() || !s.target.empty()))
     report({section + ".path", section + ".source"},
            "'path' and 'source' or 'target' are both set; expected either 'path' or 'source' and "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/error.h"
@@ -11,6 +12,7 @@
 #include "data/sides.h"
 #include "io/glob.h"
 #include "text/documents.h"
+#include "tokenizer/token_model.h"
 
 namespace tfm::data {
 namespace {
@@ -60,28 +62,28 @@ void each_pair(const PairSpec& spec, const PairSink& sink) {
 Pairs::Pairs(const std::vector<PairSpec>& specs, const tokenizer::Tokenizer& tokenizer,
              std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
              std::uint64_t seed, std::int64_t begin, std::int64_t source_vocab_size,
-             const std::optional<PairShares>& shares)
+             const std::optional<PairShares>& shares, double bpe_dropout)
     : lengths_(std::move(lengths)),
       vocab_sizes_{source_vocab_size > 0 ? source_vocab_size : vocab_size, vocab_size},
       shuffle_(shuffle),
       seed_(seed),
-      special_(sentence_ids(tokenizer, begin)) {
+      special_(sentence_ids(tokenizer, begin)),
+      dropout_(bpe_dropout),
+      tokenizers_{&tokenizer, &tokenizer.target()} {
   for (auto& s : sides_) s.push_back(0);
   for (const PairSpec& spec : specs) {
     first_.push_back(pairs());
     each_pair(spec, [&](std::string_view source, std::string_view target,
                         const std::string& source_at, const std::string& target_at) {
-      add(0, source, tokenizer, source_at,
-          source_vocab_size > 0 ? "source_vocab_size" : "vocab_size");
-      add(1, target, tokenizer.target(), target_at, "vocab_size");
+      add(0, source, source_at, source_vocab_size > 0 ? "source_vocab_size" : "vocab_size");
+      add(1, target, target_at, "vocab_size");
     });
   }
   first_.push_back(pairs());
   if (shares) mix(*shares);
   std::vector<std::int64_t> count(lengths_.size());
   for (std::int64_t p = 0; p < pairs(); ++p) {
-    const auto longest =
-        static_cast<std::int64_t>(std::max(side(0, p).size(), side(1, p).size())) + 1;
+    const std::int64_t longest = length_of(p) + 1;
     std::size_t k = 0;
     while (k + 1 < lengths_.size() && lengths_[k].length < longest) ++k;
     shape_of_.push_back(static_cast<std::uint16_t>(k));
@@ -116,9 +118,8 @@ std::int64_t Pairs::pair_at(std::int64_t position) const {
   return first_[item.path] + item.index;
 }
 
-void Pairs::add(int side, std::string_view line, const tokenizer::Tokenizer& tokenizer,
-                const std::string& where, const char* key) {
-  std::vector<std::int32_t> ids = tokenizer.encode(line);
+void Pairs::add(int side, std::string_view line, const std::string& where, const char* key) {
+  std::vector<std::int32_t> ids = tokenizers_[side]->encode(line);
   const auto most =
       static_cast<std::size_t>(lengths_.back().length) - 1;  // begin or end takes one place
   if (ids.size() > most) ids.resize(most), ++cut_;
@@ -127,6 +128,9 @@ void Pairs::add(int side, std::string_view line, const tokenizer::Tokenizer& tok
   check_known(largest, vocab_sizes_[side], where + ": the tokenizer", key);
   ids_[side].insert(ids_[side].end(), ids.begin(), ids.end());
   sides_[side].push_back(static_cast<std::int64_t>(ids_[side].size()));
+  if (dropout_ == 0) return;
+  texts_[side] += line;
+  text_ends_[side].push_back(texts_[side].size());
 }
 
 std::span<const std::int32_t> Pairs::side(int side, std::int64_t pair) const {
@@ -134,6 +138,33 @@ std::span<const std::int32_t> Pairs::side(int side, std::int64_t pair) const {
   const auto at = static_cast<std::size_t>(pair);
   return std::span(ids_[side])
       .subspan(static_cast<std::size_t>(s[at]), static_cast<std::size_t>(s[at + 1] - s[at]));
+}
+
+std::int64_t Pairs::length_of(std::int64_t pair) const {
+  constexpr std::int64_t kDrawn = 4, kAnyLength = std::numeric_limits<std::int64_t>::max();
+  std::size_t longest = std::max(side(0, pair).size(), side(1, pair).size());
+  for (std::int64_t k = 0; k < kDrawn && dropout_ > 0; ++k) {
+    Draws draws(seed_, "pairs.length", k, pair);
+    for (const int s : {0, 1})
+      longest = std::max(longest, drawn(s, pair, kAnyLength, draws).size());
+  }
+  return static_cast<std::int64_t>(longest);
+}
+
+std::vector<std::int32_t> Pairs::drawn(int side, std::int64_t pair, std::int64_t most,
+                                       Draws& draws) const {
+  constexpr int kDrawn = 8;
+  const auto at = static_cast<std::size_t>(pair);
+  const std::size_t begin = at == 0 ? 0 : text_ends_[side][at - 1];
+  const std::string_view text =
+      std::string_view(texts_[side]).substr(begin, text_ends_[side][at] - begin);
+  const tokenizer::BpeDropout dropout{dropout_, [&draws] { return draws.uniform(); }};
+  for (int k = 0; k < kDrawn; ++k)
+    if (auto ids = tokenizers_[side]->encode(text, dropout);
+        static_cast<std::int64_t>(ids.size()) <= most)
+      return ids;
+  const auto ids = this->side(side, pair);
+  return {ids.begin(), ids.end()};
 }
 
 std::shared_ptr<const Pairs::Epoch> Pairs::deal(std::int64_t number) const {
@@ -186,9 +217,16 @@ void Pairs::fill(std::int64_t index, std::int64_t first, std::int64_t count,
                  const BatchFields& fields) const {
   const auto e = epoch(index / batches_);
   const std::int64_t start = e->first[static_cast<std::size_t>(index % batches_)] + first;
+  const std::int64_t most = lengths_[batch(index).shape].length - 1;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t pair = e->order[static_cast<std::size_t>(start + i)];
-    fill_sides(fields, i, count, side(0, pair), side(1, pair), special_);
+    if (dropout_ == 0) {
+      fill_sides(fields, i, count, side(0, pair), side(1, pair), special_);
+      continue;
+    }
+    Draws draws(seed_, "pairs", index, first + i);
+    const auto source = drawn(0, pair, most, draws), target = drawn(1, pair, most, draws);
+    fill_sides(fields, i, count, source, target, special_);
   }
 }
 
@@ -207,14 +245,26 @@ namespace {
 
 class PairsObjective final : public Objective {
  public:
-  void check_tokenizer(const config::Config& config, const config::SourceConfig&,
+  void check_tokenizer(const config::Config& config, const config::SourceConfig& source,
                        const tokenizer::Tokenizer& tokenizer) const override {
+    if (source.bpe_dropout > 0 && !(tokenizer.drops_merges() && tokenizer.target().drops_merges()))
+      throw Error(ExitCode::usage,
+                  "data.train.bpe_dropout: the tokenizer has no merges that could be dropped; "
+                  "expected a tokenizer of byte-pair encoding, or bpe_dropout 0");
+    const bool two = config.model.source_vocab_size > 0;
+    const char* source_key = two ? "source_vocab_size" : "vocab_size";
+    if (source.bpe_dropout > 0) {  // then any token may come up
+      check_known(static_cast<std::int32_t>(tokenizer.vocab_size()) - 1,
+                  config.model.source_vocabulary(), "data.train.bpe_dropout: the tokenizer",
+                  source_key);
+      check_known(static_cast<std::int32_t>(tokenizer.target().vocab_size()) - 1,
+                  config.model.vocab_size, "data.train.bpe_dropout: the tokenizer", "vocab_size");
+    }
     const SentenceIds special = sentence_ids(tokenizer, config.model.decoder_start);
     check_known(std::max(special.begin, special.end), config.model.vocab_size,
                 "data.tokenizer: the end-of-sequence token");
     check_known(special.source_end, config.model.source_vocabulary(),
-                "data.source_tokenizer: the end-of-sequence token",
-                config.model.source_vocab_size > 0 ? "source_vocab_size" : "vocab_size");
+                "data.source_tokenizer: the end-of-sequence token", source_key);
   }
 
   // There is one for each length with train.global_batch_tokens.
@@ -250,7 +300,8 @@ class PairsObjective final : public Objective {
     auto pairs = std::make_unique<Pairs>(
         pair_files(o.source), o.tokenizer, std::move(lengths), o.config.model.vocab_size,
         o.endless && o.source.shuffle, o.config.train.seed, o.config.model.decoder_start,
-        o.config.model.source_vocab_size, o.endless ? shares_of(o.source) : std::nullopt);
+        o.config.model.source_vocab_size, o.endless ? shares_of(o.source) : std::nullopt,
+        o.endless ? o.source.bpe_dropout : 0);
     o.tokens = pairs->tokens();
     if (o.endless && pairs->pairs() < fewest)
       o.note(counted(pairs->pairs(), "sentence pair") + " for batches of " +

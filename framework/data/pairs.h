@@ -3,6 +3,11 @@
 //
 // Source: ids, end. Target: input begin, ids; labels ids, end. A side longer than the longest shape
 // is truncated.
+//
+// With BPE dropout each sequence of each batch is tokenized anew, by numbers of its place in the
+// run. The shape of a pair is that of the longest of five tokenizations, of which four have
+// dropout; one that does not fit it is drawn again, and after eight the text is encoded without
+// dropout.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "data/draws.h"
 #include "data/mixture.h"
 #include "data/objective.h"
 #include "data/special_ids.h"
@@ -53,12 +59,13 @@ struct PairShares {
 // often as a Mixture has them.
 class Pairs final : public Dataset {
  public:
-  // `lengths`: ascending. `begin`: as for sentence_ids(). `source_vocab_size`: 0: vocab_size.
-  // Throws as each_pair() and sentence_ids() do, and Error(input) for an id outside the vocabulary.
+  // `tokenizer` must outlive this if there is dropout. `lengths`: ascending. `begin`: as for
+  // sentence_ids(). `source_vocab_size`: 0: vocab_size. Throws as each_pair() and sentence_ids()
+  // do, and Error(input) for an id outside the vocabulary.
   Pairs(const std::vector<PairSpec>& specs, const tokenizer::Tokenizer& tokenizer,
         std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle, std::uint64_t seed,
         std::int64_t begin = -1, std::int64_t source_vocab_size = 0,
-        const std::optional<PairShares>& shares = {});
+        const std::optional<PairShares>& shares = {}, double bpe_dropout = 0);
 
   GlobalBatch batch(std::int64_t index) const override;
   std::int64_t batches() const override { return batches_; }
@@ -81,11 +88,14 @@ class Pairs final : public Dataset {
   std::int64_t pair_at(std::int64_t position) const;  // of an epoch's
   void mix(const PairShares& shares);
   // `key` of the model is the size of the side's vocabulary.
-  void add(int side, std::string_view line, const tokenizer::Tokenizer& tokenizer,
-           const std::string& where, const char* key);
+  void add(int side, std::string_view line, const std::string& where, const char* key);
   std::shared_ptr<const Epoch> epoch(std::int64_t number) const;
   std::shared_ptr<const Epoch> deal(std::int64_t number) const;
   std::span<const std::int32_t> side(int side, std::int64_t pair) const;
+  std::int64_t length_of(std::int64_t pair) const;  // with dropout the longest that is planned for
+  // A side with dropout, of at most `most` ids.
+  std::vector<std::int32_t> drawn(int side, std::int64_t pair, std::int64_t most,
+                                  Draws& draws) const;
 
   std::vector<PairLength> lengths_;
   std::int64_t vocab_sizes_[2];  // of either side
@@ -96,6 +106,10 @@ class Pairs final : public Dataset {
   std::vector<std::int32_t> ids_[2];    // of all source lines, of all target lines
   std::vector<std::int64_t> sides_[2];  // first id of each line, and the end
   std::vector<std::int64_t> first_;     // pair of each path, and the end
+  double dropout_;
+  const tokenizer::Tokenizer* tokenizers_[2];
+  std::string texts_[2];  // with dropout: all lines
+  std::vector<std::size_t> text_ends_[2];
   std::optional<Mixture> mixture_;
   std::vector<std::uint16_t> shape_of_;  // of each pair
   mutable std::mutex mutex_;             // guards recent_

@@ -168,6 +168,28 @@ void BpeModel::encode(std::string_view word, std::vector<std::int32_t>& ids) con
   for (std::int32_t id : symbols) append(id, ids);
 }
 
+void BpeModel::encode(std::string_view word, const BpeDropout& dropout,
+                      std::vector<std::int32_t>& ids) const {
+  constexpr std::size_t kMostSymbols = 1024;  // the time grows with their square
+  std::vector<std::int32_t> symbols;
+  for_each_symbol(word, [&](std::int32_t id) { symbols.push_back(id); });
+  if (symbols.size() > kMostSymbols) return encode(word, ids);
+  for (;;) {
+    const Merge* best = nullptr;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const Merge* merge = merges_.find(symbols[i], symbols[i + 1]);
+      if (!merge || (best && merge->rank >= best->rank) || dropout.uniform() <= dropout.rate)
+        continue;
+      best = merge, at = i;
+    }
+    if (!best) break;
+    symbols[at] = best->id;
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+  for (const std::int32_t symbol : symbols) append(symbol, ids);
+}
+
 void BpeModel::append(std::int32_t symbol, std::vector<std::int32_t>& ids) const {
   if (letters_.empty()) return ids.push_back(symbol);
   if (symbol >= letters_begin_ && options_.byte_fallback) {

@@ -40,6 +40,9 @@ class BpeModel final : public TokenModel {
            const BpeOptions& options, const VocabEntries& letters = {});
 
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  void encode(std::string_view word, const BpeDropout& dropout,
+              std::vector<std::int32_t>& ids) const override;
+  bool merges() const override { return true; }
   bool splits_at_metaspace() const override { return splits_at_metaspace_; }
   // The token of a byte at byte level, -1 if there is none.
   std::int32_t byte_id(unsigned char byte) const { return byte_id_[byte]; }

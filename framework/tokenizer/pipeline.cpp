@@ -68,6 +68,7 @@ struct PipelineTokenizer::Scratch {
   };
   static constexpr std::size_t slots = std::size_t{1} << 15;
   std::vector<Slot> cache = std::vector<Slot>(slots);
+  const BpeDropout* dropout = nullptr;  // of the call
 };
 
 PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(parts)) {
@@ -137,17 +138,33 @@ void PipelineTokenizer::give_back(std::unique_ptr<Scratch> scratch) const {
   idle_.push_back(std::move(scratch));
 }
 
-std::vector<std::int32_t> PipelineTokenizer::encode(std::string_view text) const {
-  std::unique_ptr<Scratch> scratch = take_scratch();
+std::vector<std::int32_t> PipelineTokenizer::encode_text(std::string_view text,
+                                                         Scratch& scratch) const {
   std::vector<std::int32_t> ids;
   ids.reserve(text.size() / 3 + 4);
   if (parts_.byte_id) {
-    encode_bytes(text, *scratch, ids);
+    encode_bytes(text, scratch, ids);
   } else if (parts_.any_bytes || utf8_valid_prefix(text) == text.size()) {
-    encode_valid(text, true, *scratch, ids);
+    encode_valid(text, true, scratch, ids);
   } else {
-    encode_valid(text::well_formed(text), true, *scratch, ids);
+    encode_valid(text::well_formed(text), true, scratch, ids);
   }
+  return ids;
+}
+
+std::vector<std::int32_t> PipelineTokenizer::encode(std::string_view text) const {
+  std::unique_ptr<Scratch> scratch = take_scratch();
+  std::vector<std::int32_t> ids = encode_text(text, *scratch);
+  give_back(std::move(scratch));
+  return ids;
+}
+
+std::vector<std::int32_t> PipelineTokenizer::encode(std::string_view text,
+                                                    const BpeDropout& dropout) const {
+  std::unique_ptr<Scratch> scratch = take_scratch();
+  scratch->dropout = &dropout;
+  std::vector<std::int32_t> ids = encode_text(text, *scratch);
+  scratch->dropout = nullptr;
   give_back(std::move(scratch));
   return ids;
 }
@@ -251,6 +268,7 @@ void PipelineTokenizer::encode_piece(std::string_view piece, Scratch& scratch,
 
 void PipelineTokenizer::encode_word(std::string_view word, Scratch& scratch,
                                     std::vector<std::int32_t>& ids) const {
+  if (scratch.dropout) return parts_.model->encode(word, *scratch.dropout, ids);
   if (word.size() > sizeof(Scratch::Slot::bytes)) return parts_.model->encode(word, ids);
   Scratch::Slot& slot = scratch.cache[XXH3_64bits(word.data(), word.size()) % Scratch::slots];
   if (slot.length == word.size() && std::memcmp(slot.bytes, word.data(), word.size()) == 0) {

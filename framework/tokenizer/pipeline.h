@@ -58,6 +58,8 @@ class PipelineTokenizer final : public Tokenizer {
   ~PipelineTokenizer() override;
 
   std::vector<std::int32_t> encode(std::string_view text) const override;
+  std::vector<std::int32_t> encode(std::string_view text, const BpeDropout& dropout) const override;
+  bool drops_merges() const override { return parts_.model->merges(); }
   std::vector<std::int32_t> encode_with_cuts(std::string_view text,
                                              std::span<const std::size_t> offsets,
                                              std::vector<Cut>& cuts) const override;
@@ -77,9 +79,10 @@ class PipelineTokenizer final : public Tokenizer {
   std::size_t safe_cut(std::string_view text) const override;
 
  private:
-  struct Scratch;  // a cache of words, kept between calls
+  struct Scratch;  // a cache of words, kept between calls; and what a call passes on to words
 
   std::optional<std::int32_t> id_of(const std::string& token) const;
+  std::vector<std::int32_t> encode_text(std::string_view text, Scratch& scratch) const;
   std::unique_ptr<Scratch> take_scratch() const;
   void give_back(std::unique_ptr<Scratch> scratch) const;
   // The parts of a normalized text that its tokens stand for (pipeline_cuts.cpp).

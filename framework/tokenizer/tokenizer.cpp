@@ -65,6 +65,10 @@ class TwoSides final : public Tokenizer {
   std::vector<std::int32_t> encode_with_specials(std::string_view text) const override {
     return source_->encode_with_specials(text);
   }
+  std::vector<std::int32_t> encode(std::string_view text, const BpeDropout& d) const override {
+    return source_->encode(text, d);
+  }
+  bool drops_merges() const override { return source_->drops_merges(); }
   std::string decode(std::span<const std::int32_t> ids) const override {
     return target_->decode(ids);
   }

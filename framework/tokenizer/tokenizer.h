@@ -9,7 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
+
 namespace tfm::tokenizer {
+
+struct BpeDropout;  // token_model.h
 
 // Ids of tokens with a meaning to models; nullopt if the tokenizer does not have them.
 struct SpecialIds {
@@ -23,6 +27,11 @@ class Tokenizer {
 
   // The ids of a text alone.
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  // encode() with BPE dropout, where drops_merges(). Not a function of the text alone.
+  virtual std::vector<std::int32_t> encode(std::string_view /*text*/, const BpeDropout&) const {
+    internal_error("only merges can be dropped");
+  }
+  virtual bool drops_merges() const { return false; }  // of this side
   // The ids of a text with the special tokens that the tokenizer puts around a single text, such as
   // [CLS] ... [SEP] or ... </s>.
   virtual std::vector<std::int32_t> encode_with_specials(std::string_view text) const {

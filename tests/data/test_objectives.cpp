@@ -139,6 +139,53 @@ TEST(Pairs, AnEpochHoldsEachPairOnceAndPartsMakeTheWhole) {
   EXPECT_NE(order[0], order[1]);
 }
 
+// Each epoch has other tokens of the same sentences, all of which fit; parts make the whole.
+TEST(Pairs, BpeDropoutDrawsTokensAnew) {
+  const TemporaryFolder folder;
+  const auto bpe =
+      tokenizer::load_tokenizer(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/bpe600");
+  const std::vector<std::string> lines{"the tokens of the text", "and then", "the first sentence",
+                                       "something else that is there", "a"};
+  std::string text;
+  for (const std::string& line : lines) text += line + "\t" + line + ".\n";
+  const data::PairSpec spec{{}, {}, {put(folder / "a.tsv", text)}};
+  const std::vector<data::PairLength> lengths{{8, 2}, {16, 2}, {24, 2}};
+  const auto make = [&](double dropout) {
+    return data::Pairs({spec}, *bpe, lengths, 600, true, 7, -1, 0, {}, dropout);
+  };
+  const data::Pairs pairs = make(0.4), same = make(0.4), usual = make(0);
+  std::map<std::string, std::set<Ids>> seen;
+  for (std::int64_t i = 0; i < 20 * pairs.batches(); ++i) {
+    const auto [shape, n] = pairs.batch(i);
+    const std::int64_t width = lengths[shape].length;
+    const Read whole(pairs, i, 0, n, pair_widths(width)), again(same, i, 0, n, pair_widths(width));
+    EXPECT_EQ(whole.data, again.data);
+    for (std::int64_t s = 0; s < n; ++s) {
+      const Read one(pairs, i, s, 1, pair_widths(width));
+      EXPECT_TRUE(std::equal(one[Field::source_ids].begin(), one[Field::source_ids].end(),
+                             whole[Field::source_ids].begin() + s * width));
+      Ids source, target;
+      for (std::int64_t t = 0; t < width; ++t)
+        if (one[Field::source_mask][static_cast<std::size_t>(t)] == 0)
+          source.push_back(one[Field::source_ids][static_cast<std::size_t>(t)]);
+      for (const std::int32_t id : one[Field::labels])
+        if (id >= 0) target.push_back(id);
+      ASSERT_EQ(source.back(), 0);
+      ASSERT_EQ(target.back(), 0);
+      source.pop_back(), target.pop_back();
+      const std::string line = bpe->decode(source);
+      EXPECT_EQ(bpe->decode(target), line + ".");
+      seen[line].insert(source);
+    }
+  }
+  EXPECT_EQ(seen.size(), lines.size());
+  for (const auto& [line, tokens] : seen) {
+    EXPECT_TRUE(std::ranges::find(lines, line) != lines.end()) << line;
+    EXPECT_GE(tokens.size(), line.size() > 4 ? 10u : 1u) << line;
+  }
+  EXPECT_EQ(pairs.tokens(), usual.tokens());
+}
+
 TEST(Pairs, TasksAreMixedBySharesWithTheirPrefixes) {
   const TemporaryFolder folder;
   std::string many, few;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -8,6 +9,7 @@
 #include "core/utf8.h"
 #include "support/data_files.h"
 #include "tokenizer/bpe_vocab.h"
+#include "tokenizer/token_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tfm {
@@ -109,6 +111,53 @@ TEST(Bpe, MergesByRankThenFromTheLeft) {
   EXPECT_EQ(t->encode("a a"), (Ids{'a', 260}));
   EXPECT_EQ(t->encode(""), Ids{});
   EXPECT_FALSE(t->end_of_document());
+}
+
+// The chance of each result, by the definition: of the pairs with a merge, the best that is not
+// left out is merged, until all are left out.
+void add_chances(const std::vector<std::pair<std::string, std::string>>& merges, double rate,
+                 const std::vector<std::string>& word, double chance,
+                 std::map<std::vector<std::string>, double>& chances) {
+  for (const auto& [left, right] : merges)
+    for (std::size_t i = 0; i + 1 < word.size(); ++i) {
+      if (word[i] != left || word[i + 1] != right) continue;
+      std::vector<std::string> merged = word;
+      merged[i] += right;
+      merged.erase(merged.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      add_chances(merges, rate, merged, chance * (1 - rate), chances);
+      chance *= rate;
+    }
+  chances[word] += chance;
+}
+
+TEST(Bpe, DropsMergesWithTheirProbability) {
+  const test::TemporaryFolder folder;
+  const std::vector<std::pair<std::string, std::string>> merges = {
+      {"a", "b"}, {"b", "a"}, {"ab", "a"}, {"a", "a"}, {"ab", "ab"}};
+  const auto t = tokenizer::load_tokenizer(small_bpe(folder, merges));
+  ASSERT_TRUE(t->drops_merges());
+  std::mt19937 random(9);
+  const auto uniform = [&] { return (random() + 1.0) / 4294967296.0; };
+  constexpr int kDraws = 20000;
+  for (const double rate : {0.1, 0.5, 0.9}) {
+    std::map<std::vector<std::string>, double> chances;
+    add_chances(merges, rate, {"a", "b", "a", "a", "b"}, 1, chances);
+    std::map<std::vector<std::string>, int> counts;
+    for (int i = 0; i < kDraws; ++i) {
+      std::vector<std::string> tokens;
+      for (const std::int32_t id : t->encode("abaab", {rate, uniform}))
+        tokens.push_back(t->decode({&id, 1}));
+      ++counts[tokens];
+    }
+    for (const auto& [tokens, count] : counts) EXPECT_TRUE(chances.contains(tokens));
+    for (const auto& [tokens, chance] : chances)
+      EXPECT_NEAR(counts[tokens], kDraws * chance, 5 * std::sqrt(kDraws * chance) + 1);
+  }
+  const std::string text = "abaab abab " + std::string(2000, 'a');
+  EXPECT_EQ(t->encode(text, {0, uniform}), t->encode(text));
+  EXPECT_EQ(t->encode("ab a", {1, uniform}), (Ids{'a', 'b', ' ', 'a'}));
+  EXPECT_EQ(t->encode("ab a"), t->encode("ab a", {0, uniform}));  // the cache knows no draws
+  EXPECT_FALSE(tokenizer::load_tokenizer("bytes")->drops_merges());
 }
 
 TEST(Bpe, LongWordsMergeAsShortOnes) {
