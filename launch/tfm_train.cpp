@@ -28,6 +28,7 @@ constexpr const char* kHelp =
   --launcher CMD     with --sweep: what starts the ranks of a run, such as "mpirun -np 4"
   --samples N        print the first N sequences of the training data as text: what the model reads,
                      and the labels
+  --ids              with --samples: print them as lines of JSON, with the ids of each field
   --dump-config      print the effective configuration
   --keys             list all configuration keys with type, default and meaning
   --json-schema      print them as a JSON schema, for editors
@@ -70,6 +71,22 @@ std::vector<std::string> notes_of(const plan::Choice& choice, const std::string&
   return notes;
 }
 
+// Error(usage) for options that do not go together.
+void check_options(const launch::Arguments& args) {
+  if (args.has("--ranks") && !args.has("--check"))
+    throw Error(ExitCode::usage, "--ranks is for --check; mpirun -np N starts N ranks");
+  if (args.has("--launcher") && !args.has("--sweep"))
+    throw Error(ExitCode::usage, "--launcher is for --sweep; mpirun -np N starts N ranks");
+  if (args.has("--ids") && !args.has("--samples"))
+    throw Error(ExitCode::usage, "--ids is for --samples");
+  for (const char* other : {"--check", "--samples", "--dump-config"})
+    if (args.has("--sweep") && args.has(other))
+      throw Error(ExitCode::usage, std::string(other) + " is for one run, --sweep for several");
+  for (const char* other : {"--check", "--dump-config"})
+    if (args.has("--samples") && args.has(other))
+      throw Error(ExitCode::usage, std::string(other) + " and --samples: expected one of them");
+}
+
 int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv,
                                {{"--check", false},
@@ -77,23 +94,13 @@ int run(int argc, char** argv) {
                                 {"--sweep", true, true, true},
                                 {"--launcher"},
                                 {"--samples"},
+                                {"--ids", false},
                                 {"--dump-config", false},
                                 {"--keys", false},
                                 {"--json-schema", false}},
                                config::meant_key);
-  if (args.has("--ranks") && !args.has("--check"))
-    throw Error(ExitCode::usage, "--ranks is for --check; mpirun -np N starts N ranks");
-  if (args.has("--launcher") && !args.has("--sweep"))
-    throw Error(ExitCode::usage, "--launcher is for --sweep; mpirun -np N starts N ranks");
-  if (args.has("--sweep")) {
-    for (const char* other : {"--check", "--samples", "--dump-config"})
-      if (args.has(other))
-        throw Error(ExitCode::usage, std::string(other) + " is for one run, --sweep for several");
-    return launch::run_sweep(args);
-  }
-  for (const char* other : {"--check", "--dump-config"})
-    if (args.has("--samples") && args.has(other))
-      throw Error(ExitCode::usage, std::string(other) + " and --samples: expected one of them");
+  check_options(args);
+  if (args.has("--sweep")) return launch::run_sweep(args);
   const auto print = [](const std::string& text) {
     if (rank_of_launch() == 0) std::printf("%s", text.c_str());
     return 0;
@@ -103,9 +110,10 @@ int run(int argc, char** argv) {
   train::StopRequests requests;  // from now on: one that comes at the start is obeyed, too
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
   if (args.has("--dump-config") && !args.has("--check")) return print(config::dump_config(config));
-  if (args.has("--samples"))
-    return print(rank_of_launch() == 0 ? data::samples_text(config, args.integer("--samples", 1, 1))
-                                       : "");
+  if (args.has("--samples")) {
+    const auto samples = args.has("--ids") ? data::samples_json : data::samples_text;
+    return print(rank_of_launch() == 0 ? samples(config, args.integer("--samples", 1, 1)) : "");
+  }
   launch::Launch launch(true, config.parallel.timeout);
   launch::choose_device(launch, config);
   launch.check_same(config);

@@ -51,6 +51,10 @@ struct FieldInfo {
   // Whether a rank holds the field only for its own positions under context parallelism
   // (core/rows.h). Masks are held for the whole sequence, since a rank attends to all keys.
   constexpr bool by_position() const { return width != FieldWidth::one && kind != FieldKind::mask; }
+  // Whether elements say what a loss is to predict.
+  constexpr bool is_label() const {
+    return kind == FieldKind::label || kind == FieldKind::answer || kind == FieldKind::number;
+  }
   // Whether an element is a label, which the loss does not ignore.
   constexpr bool counts(std::int32_t element) const {
     return kind == FieldKind::number ? element != padding : element >= 0;

@@ -86,8 +86,7 @@ DataLoader::Data DataLoader::read(Key key) const {
 void DataLoader::cut(const RankShape& shape, Data& data) const {
   for (auto& [field, whole] : data.values) {
     const FieldInfo& info = info_of(field);
-    const bool label = info.width == FieldWidth::one && info.kind != FieldKind::prefix;
-    if (label && shape.share.rank > 0)  // counts once
+    if (info.width == FieldWidth::one && info.is_label() && shape.share.rank > 0)  // counts once
       std::ranges::fill(whole, info.padding);
     if (!info.by_position()) continue;
     const Rows rows{shape.together, shape.widths.at(field), shape.share};

@@ -173,8 +173,9 @@ def main():
                     count["links"] += 1
                     if problem := broken_link(document, target[0] or target[1]):
                         error(number, problem)
-    if programs.reference not in (ROOT / "docs/configuration.md").read_text():
-        errors.append("docs/configuration.md: its table differs from what tfm-train --keys prints; replace it")
+    rows = [row for row in programs.reference.splitlines() if not row.startswith("| `data.validation.")]
+    if "\n".join(rows) not in (ROOT / "docs/configuration.md").read_text():
+        errors.append("docs/configuration.md: its table differs from what tfm-train --keys prints without the keys of data.validation; replace it")
     errors += check_versions()
     for e in errors:
         print("error:", e)
