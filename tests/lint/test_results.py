@@ -40,6 +40,10 @@ def attention(f):
     return "; ".join(" / ".join(str(r) for r in pair if r) for pair in rates)
 
 
+def beside_pytorch(f):
+    return f"{f['ms']:,} ms" + (f", {f['ratio']}x" if "ratio" in f else "")
+
+
 # Heading, text, and a table: measurement; names of its figures, which are columns (ROWS: they are rows; LIST: no table); how a figure is
 # written (None: its members are columns).
 ROWS, LIST = {}, None
@@ -50,6 +54,11 @@ SECTIONS = [
     ("", "From the start of `tfm-train` to its first step, GPT-2 124M on 4 x 256 tokens:", "start", LIST, lambda f: spread(f, "seconds", "s")),
     ("", "Step time of jobs that share two cores, relative to the fair share of the time alone ([busy cores](cpus.md#busy-cores)):", "busy-cores",
      ROWS, busy),
+    ("", "Attention, forward and backward in milliseconds (8 heads of 64), and speed relative to PyTorch and transformers:", "attention-cpu", LIST,
+     beside_pytorch),
+    ("", "Tokens/s with experts, relative to a dense model of the same active size and to transformers' Mixtral, and the time of a step in\n"
+     "which all tokens go to one pair, relative to that of an even load:", "experts-cpu", ROWS,
+     lambda f: f"{f['tokens_per_second']:,}, {f['of_dense']}x, {f['of_transformers']}x, {f['time_of_one_pair']}x"),
     ("", "Largest relative difference of Arm, emulated, from x86-64 over four steps:", "arm", ROWS, None),
     ("## Training on GPUs", "Tokens/s in bf16, speed relative to compiled PyTorch with its fastest attention, and utilization of 989 TFLOP/s. Power\n"
      "limits these steps: kernels one by one add up to 89 % of a step.", "gpu-step", GPU_MODELS, gpu_step),
