@@ -182,6 +182,9 @@ INSTANTIATE_TEST_SUITE_P(
         "family: decoder, position: alibi, layers: [a, b], layer_kinds: {a: {attention: {window: "
         "1}}, b: {attention: {window: 5}}}",
         "family: decoder, position: rope, n_kv_heads: 2, attention: {window: 5, global_tokens: 2}",
+        "family: decoder, position: rope, attention: {window: 3}, rope: {scaling: {type: longrope, "
+        "original_max_seq_len: 8}}, longrope: {short_factor: [1, 1, 1, 1], long_factor: [1, 2, 2, "
+        "3]}",
         "family: decoder, position: relative, layers: [a, b], layer_kinds: {a: {attention: "
         "{window: 3}}, b: {attention: {blocks: {size: 2, random: 1}}}}",
         "family: encoder_decoder, position: alibi, attention: {window: 4, "

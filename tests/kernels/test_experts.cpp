@@ -198,7 +198,10 @@ TYPED_TEST(ExpertRows, AreChosenByScoreAndBiasAmongOpenGroups) {
            {1, 1}, {2, 1}, {3, 2}, {4, 1}, {6, 2}, {6, 5}, {6, 6}})
     for (const bool biased : {false, true}) {
       if (top_k > open * (experts / groups)) continue;
-      Guarded<T> x(logits), b(bias), scores(tokens * experts), lse(tokens), entropy(tokens),
+      Values some = logits;  // of the first token, the two best of all groups are alike
+      for (std::int64_t e = 0, of = experts / groups; e < experts; ++e)
+        some[static_cast<std::size_t>(e)] = e % of == 0 ? 2 : e % of == 1 ? 1 : -3;
+      Guarded<T> x(some), b(bias), scores(tokens * experts), lse(tokens), entropy(tokens),
           weights(tokens * top_k), statistics(2 * (experts + 2)), counts(2 * experts);
       std::vector<std::int32_t> choice(tokens * top_k);
       cpu::Stream s{2};
