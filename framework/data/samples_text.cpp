@@ -114,8 +114,13 @@ std::string samples_json(const config::Config& config, std::int64_t count) {
     text += "{\"batch\": " + std::to_string(index);
     for (const auto& [field, elements] : values) {
       text += ", \"" + std::string(info_of(field).name) + "\": [";
-      for (std::size_t i = 0; i < elements.size(); ++i)
-        text += (i > 0 ? ", " : "") + std::to_string(elements[i]);
+      for (std::size_t i = 0; i < elements.size(); ++i) {
+        const std::int32_t v = elements[i];
+        text +=
+            (i > 0 ? ", " : "") + (field != Field::numbers    ? std::to_string(v)
+                                   : info_of(field).counts(v) ? number_text(std::bit_cast<float>(v))
+                                                              : "null");
+      }
       text += ']';
     }
     text += "}\n";

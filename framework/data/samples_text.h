@@ -11,8 +11,8 @@ namespace tfm::data {
 // .. stands for each gap. Throws as RunData does.
 std::string samples_text(const config::Config& config, std::int64_t count);
 
-// The same sequences as lines of JSON: "batch", its index, and of each field that the model reads,
-// by its name, the elements; of `numbers` the bits of a float.
+// The same sequences as lines of JSON: "batch", its index, and of each field of its shape,
+// by its name, the elements; null for a number that is missing.
 std::string samples_json(const config::Config& config, std::int64_t count);
 
 }  // namespace tfm::data

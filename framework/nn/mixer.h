@@ -64,7 +64,7 @@ struct StateSpec {
   bool wide = false;        // of the accumulation type
   std::int64_t recent = 0;  // growing: only so many last positions are looked at; 0: all
 
-  // Of a sequence of a generation; not of kind `source`. For `recent` see ops::cached_attention().
+  // The rows of a sequence; not of kind `source`. `recent`: see ops::cached_attention().
   std::int64_t rows(std::int64_t capacity) const {
     if (kind == Kind::fixed) return 1;
     return recent > 0 ? std::min(capacity, 2 * recent) : capacity;

@@ -35,6 +35,9 @@ struct CachedAttention final : graph::Op {
       }
     });
   }
+  void backward(graph::Exec&) const override {
+    internal_error("attention to a cache has no backward pass");
+  }
 
  private:
   // The number of positions that a query looks at, if the cache has room for twice as many alone.
@@ -57,7 +60,7 @@ struct CachedAttention final : graph::Op {
           s, kernels::CopyRowsArgs<T>{batch, kept() * width, held + dropped() * width, stride, held,
                                       stride});
   }
-  // Of the new tokens `part`, behind so many rows of each sequence's cache.
+  // The part of the new tokens looks at itself and at so many rows that each sequence holds.
   void attend(auto& s, graph::Exec& e, Span<std::int64_t> part, std::int64_t before) const {
     const std::int64_t q_width = options.q_width(), kv_width = options.kv_width(),
                        capacity = options.keys, row = q_width + kv_width, queries = part.size(),
@@ -67,7 +70,7 @@ struct CachedAttention final : graph::Op {
              *out = e.out(y).template ptr<T>() + part.begin * q_width;
     Accum<T>*lse = reinterpret_cast<Accum<T>*>(e.workspace()),
     *bias = lse + options.heads * batch * options.queries;
-    if (queries == 1 && options.queries == 1)
+    if (options.queries == 1)
       kernels::copy_rows(s,
                          kernels::CopyRowsArgs<T>{batch, kv_width, fresh + q_width, row,
                                                   held + before * kv_width, capacity * kv_width});
@@ -112,11 +115,6 @@ struct CachedAttention final : graph::Op {
       if (const T* of_heads = e.in(sinks).template ptr<T>())
         kernels::attention_sinks(s, kernels::sinks_of(a, of_heads));
     }
-  }
-
- public:
-  void backward(graph::Exec&) const override {
-    internal_error("attention to a cache has no backward pass");
   }
 };
 

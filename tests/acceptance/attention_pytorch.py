@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Times kinds of attention on this machine's CPU, beside PyTorch (pip install torch transformers), in turn.
 
-usage: attention_pytorch.py BIN [--precision fp32] [--threads 2] [--rounds 3] [--only window,length,delta] [--json FILE]
+usage: attention_pytorch.py BIN [--precision fp32] [--threads 2] [--rounds 3] [--only window,length,delta,long] [--json FILE]
 
 window: forward and backward of attention with a window of 1,024 of 8,192 tokens (8 heads of 64), beside the better of scaled dot
-product attention with the mask and compiled flex attention, which has no backward on CPUs in PyTorch 2.15. length: the same of a window, of linear attention and of all keys by
-length, with the planned memory of a step. delta: a training step of four layers with the gated delta rule of 512 columns, with two small
-experts of which one takes each token, 4 x 512 tokens, beside the better of transformers' Qwen3-Next eager and compiled. Medians of the rounds; milliseconds.
+product attention with the mask and compiled flex attention (no backward on CPUs in PyTorch 2.15). length: the same of a window, of
+linear attention and of all keys by length, with the planned memory of a step. delta: a training step of four layers with the gated
+delta rule of 512 columns, with two small experts of which one takes each token, 4 x 512 tokens, beside the better of transformers'
+Qwen3-Next eager and compiled. long: a step of 131,072 tokens of four layers of 256 columns with that window. Medians of the rounds;
+milliseconds.
 """
 import argparse
 import json
@@ -114,19 +116,8 @@ def length(args, folder):
 
 
 def pytorch_delta(args, model, compiled):
-    model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    forward = torch.compile(model) if compiled else model
-    ids = torch.randint(0, 1024, (4, 512))
-
-    def step():
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16"):
-            loss = forward(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    return best_ms(step, 2)
+    run_of = torch.compile(model) if compiled else model
+    return 1e3 * min(common.pytorch_steps(run_of, torch.randint(0, 1024, (4, 512)), args.precision, 1e-4, 2))
 
 
 def delta(args, folder):
@@ -135,7 +126,8 @@ def delta(args, folder):
     transformers.logging.disable_progress_bar()
     model = transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(
         vocab_size=1024, hidden_size=512, num_hidden_layers=layers, layer_types=["linear_attention"] * layers,
-        num_experts=2, num_experts_per_tok=1, moe_intermediate_size=64, shared_expert_intermediate_size=512, num_attention_heads=8, num_key_value_heads=8, head_dim=64, linear_num_key_heads=4,
+        num_experts=2, num_experts_per_tok=1, moe_intermediate_size=64, shared_expert_intermediate_size=512,
+        num_attention_heads=8, num_key_value_heads=8, head_dim=64, linear_num_key_heads=4,
         linear_num_value_heads=8, linear_key_head_dim=64, linear_value_head_dim=64, max_position_embeddings=512))
     model.save_pretrained(folder / "weights")
     config = common.write_config(folder / "config.yaml", {
@@ -152,20 +144,33 @@ def delta(args, folder):
     return [{"check": "gated delta rule, a step", "tfm": own, "eager": eager, "compiled": compiled, "ratio": min(eager, compiled) / own}]
 
 
+def long(args, folder):
+    (folder / "text.txt").write_text("a step of a long text. " * 12000)
+    config = common.write_config(folder / "config.yaml", {
+        "model": {"family": "decoder", "vocab_size": 256, "d_model": 256, "n_layers": 4, "n_heads": 4, "d_ff": 1024, "position": "rope",
+                  "attention": {"window": WINDOW}},
+        "precision": args.precision, "train": {"steps": 2, "global_batch_size": 1, "seq_len": 131072},
+        "data": {"train": {"type": "text", "path": folder / "text.txt"}, "tokenizer": "bytes"}, "checkpoint": {"dir": "none"},
+        "metrics": {"jsonl": folder / "metrics.jsonl"}})
+    run(args, args.bin / "tfm-train", config)
+    step = [e for e in common.events(folder / "metrics.jsonl") if e.get("event") == "step"][-1]
+    return [{"check": "a step of 131072 tokens", "tfm": 1e3 * step["step_seconds"], "bytes": step["peak_memory_bytes"]}]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin", type=lambda p: pathlib.Path(p).resolve())
     parser.add_argument("--precision", choices=DTYPES, default="fp32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="window,length,delta")
+    parser.add_argument("--only", default="window,length,delta,long")
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     rows = []
     with common.work_folder(None) as folder:
         for name in args.only.split(","):
-            for row in {"window": window, "length": length, "delta": delta}[name](args, folder):
+            for row in {"window": window, "length": length, "delta": delta, "long": long}[name](args, folder):
                 rows.append(row)
                 print("  ".join(f"{k} {v if isinstance(v, str) else f'{v:.4g}'}" for k, v in row.items()), flush=True)
     if args.json:
@@ -173,7 +178,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except common.Failed as failure:
-        sys.exit(f"failed: {failure}")
+    common.run_main(main)

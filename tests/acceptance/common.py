@@ -132,6 +132,32 @@ def relative(a, b):
     return float("inf") if worst != worst else worst
 
 
+def run_main(main):
+    """Ends the program with what failed, if anything does."""
+    try:
+        main()
+    except Failed as failure:
+        sys.exit(f"failed: {failure}")
+
+
+def pytorch_steps(model, ids, precision, rate, steps):
+    """Seconds of each training step of a model of transformers, which predicts its own ids, after a first one."""
+    import torch
+    model.train()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=rate, fused=True)
+    seconds = []
+    for _ in range(steps + 1):
+        begin = time.perf_counter()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        seconds.append(time.perf_counter() - begin)
+    return seconds[1:]
+
+
 def table(header, rows):
     rows = [[str(x) for x in row] for row in [header, *rows]]
     widths = [max(map(len, column)) for column in zip(*rows)]

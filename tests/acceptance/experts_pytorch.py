@@ -16,7 +16,6 @@ import random
 import statistics
 import subprocess
 import sys
-import time
 
 import torch
 import transformers
@@ -37,28 +36,17 @@ def tfm(args, folder, weights):
         "train": {"steps": args.steps + 2, "global_batch_size": SEQUENCES, "micro_batch_size": SEQUENCES, "seq_len": LENGTH},
         "optimizer": {"type": "adamw", "lr": 1e-9}, "schedule": {"type": "constant"}, "checkpoint": {"dir": "none"},
         "data": {"train": {"type": "text", "path": folder / "text.txt"}, "tokenizer": "bytes"}, "metrics": {"jsonl": metrics}})
-    done = subprocess.run([args.bin / "tfm-train", config], capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS=str(args.threads)))
+    done = subprocess.run([args.bin / "tfm-train", config], capture_output=True, text=True,
+                          env=dict(os.environ, OMP_NUM_THREADS=str(args.threads)))
     if done.returncode != 0:
         raise common.Failed(done.stderr)
-    return statistics.median(e["step_seconds"] for e in common.events(metrics)[-args.steps:] if e.get("event") == "step")
+    return statistics.median([e["step_seconds"] for e in common.events(metrics) if e.get("event") == "step"][-args.steps:])
 
 
 def pytorch(args, weights, implementation):
     model = transformers.MixtralForCausalLM.from_pretrained(weights, experts_implementation=implementation, dtype=torch.float32)
-    model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-9, fused=True)
     ids = torch.randint(0, VOCABULARY, (SEQUENCES, LENGTH))
-    seconds = []
-    for _ in range(args.steps + 1):
-        begin = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16"):
-            loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds[1:])
+    return statistics.median(common.pytorch_steps(model, ids, args.precision, 1e-9, args.steps))
 
 
 def main():
@@ -96,7 +84,8 @@ def main():
                     print(f"{name}: {str(error).strip().splitlines()[0]}", file=sys.stderr)
     tokens = {name: SEQUENCES * LENGTH / statistics.median(seconds) for name, seconds in runs.items() if seconds}
     peer = max(tokens[name] for name in ("eager", "grouped_mm") if name in tokens)
-    result = {"precision": args.precision, **{f"{k} tokens/s": v for k, v in tokens.items()}, "of dense": tokens["experts"] / tokens["dense"],
+    result = {"precision": args.precision, **{f"{k} tokens/s": v for k, v in tokens.items()},
+              "of dense": tokens["experts"] / tokens["dense"],
               "one pair's time": tokens["experts"] / tokens["one pair"], "of transformers": tokens["experts"] / peer}
     print("  ".join(f"{k} {v if isinstance(v, str) else f'{v:.4g}'}" for k, v in result.items()))
     if args.json:
@@ -104,7 +93,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except common.Failed as failure:
-        sys.exit(f"failed: {failure}")
+    common.run_main(main)

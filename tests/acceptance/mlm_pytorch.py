@@ -100,7 +100,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except common.Failed as failure:
-        sys.exit(f"failed: {failure}")
+    common.run_main(main)

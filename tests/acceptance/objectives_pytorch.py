@@ -25,8 +25,8 @@ def gpt2():
         vocab_size=264, n_embd=64, n_layer=2, n_head=4, n_positions=LENGTH, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
 
 
-def bart():
-    return transformers.BartForConditionalGeneration(transformers.BartConfig(vocab_size=264, **SIZES))
+def bart(vocabulary=264):
+    return transformers.BartForConditionalGeneration(transformers.BartConfig(vocab_size=vocabulary, **SIZES))
 
 
 def t5():
@@ -56,7 +56,7 @@ def cases(folder):
             "type": "text", **bytes_of, "fim": {"rate": 0.9, "prefix": 261, "middle": 262, "suffix": 263}}}),
         "two vocabularies": ("encoder_decoder", marian, {
             "train": {"type": "pairs", "source": source, "target": target, "shuffle": True}, "source_tokenizer": BPE}),
-        "BPE dropout": ("encoder_decoder", lambda: transformers.BartForConditionalGeneration(transformers.BartConfig(vocab_size=600, **SIZES)), {
+        "BPE dropout": ("encoder_decoder", lambda: bart(600), {
             "train": {"type": "pairs", "source": source, "target": target, "shuffle": True, "bpe_dropout": 0.2}, "tokenizer": BPE}),
     }
 
@@ -67,7 +67,8 @@ def pytorch_losses(model, rows, steps):
     losses = {}
     for step in range(steps):
         batch = [row for row in rows if row["batch"] == step]
-        field = {name: torch.tensor([row[name] for row in batch]) for name in batch[0] if name != "batch"}
+        field = {name: torch.tensor([row[name] for row in batch])
+                 for name in ("ids", "labels", "source_ids", "source_mask") if name in batch[0]}
         labels = field["labels"].masked_fill(field["labels"] < 0, -100)
         if "source_ids" in field:
             logits = model(input_ids=field["source_ids"], attention_mask=(field["source_mask"] >= 0).long(),
@@ -127,7 +128,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except common.Failed as failure:
-        sys.exit(f"failed: {failure}")
+    common.run_main(main)
