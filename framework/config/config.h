@@ -1,5 +1,5 @@
 #pragma once
-// The typed configuration of a run. Keys, defaults and meanings: docs/configuration.md (generated
+// The typed configuration of a run. Keys, defaults and meanings: configs/keys.md (generated
 // from the same field list).
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #pragma once
-// One allocation that holds all memory of a run, handed out as ranges by category. Its size is
+// An allocation that holds memory of a run, handed out as ranges by category. Its size is
 // computed beforehand by running the code that takes the ranges on an arena that only counts.
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 // The ops of every model; those of losses, experts and other mixers than attention have headers of
 // their own. Activations are (N, width), where N is the number of this rank's tokens of the
-// micro-batch. Widths are named as in docs/architecture.md: C model, H heads, KV key/value heads, D
+// micro-batch. Widths are named as in docs/glossary.md: C model, H heads, KV key/value heads, D
 // head size, F ffn, V vocabulary.
 #include "core/rows.h"
 #include "core/visibility.h"

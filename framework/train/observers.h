@@ -14,10 +14,10 @@ std::unique_ptr<Observer> print_log();          // console_log.cpp: progress on 
 std::unique_ptr<Observer> write_metrics();      // metrics_file.cpp: metrics.jsonl
 std::unique_ptr<Observer> write_tensorboard();  // tensorboard.cpp: metrics.tensorboard
 
-// Evaluates every eval.every steps and after the last; tells after_evaluation().
-std::unique_ptr<Observer> evaluate_regularly(TrainingRun& run);  // evaluation.cpp
 // Keeps TrainingRun::best; ends a run whose metric stops improving.
 std::unique_ptr<Observer> stop_early(TrainingRun& run);  // early_stopping.cpp
+// Evaluates every eval.every steps and after the last; tells after_evaluation().
+std::unique_ptr<Observer> evaluate_regularly(TrainingRun& run);  // evaluation.cpp
 // Obeys signals and the file STOP, agreed on by all ranks.
 std::unique_ptr<Observer> obey_requests(StopRequests& requests);  // stop_requests.cpp
 

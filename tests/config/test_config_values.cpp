@@ -303,13 +303,13 @@ TEST_F(ConfigValues, TheReferenceNamesEveryKey) {
     EXPECT_NE(page.find("| `" + key + "` | "), std::string::npos) << key;
   EXPECT_NE(page.find("| `train.steps` | count (>= 1 and <= 2147483647) | `1000` |"),
             std::string::npos);
-  const std::string document = slurp(fs::path(TFM_SOURCE_DIR) / "docs/configuration.md");
+  const std::string document = slurp(fs::path(TFM_SOURCE_DIR) / "configs/keys.md");
   std::istringstream lines(page);
   std::string expected;  // the keys of data.validation are those of data.train
   for (std::string line; std::getline(lines, line);)
     if (!line.starts_with("| `data.validation.")) expected += line + "\n";
   EXPECT_EQ(document.substr(std::min(document.find("| key |"), document.size())), expected)
-      << "docs/configuration.md differs from tfm-train --keys";
+      << "configs/keys.md differs from tfm-train --keys";
   EXPECT_EQ(edit_distance("abcd", "acbd"), 1);
   EXPECT_EQ(edit_distance("abcd", "xbc"), 2);
 }

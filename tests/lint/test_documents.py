@@ -9,7 +9,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(sys.argv[1]).resolve()
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob(".github/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("configs/*.md"), *ROOT.glob(".github/**/*.md")])
 TOP = {"framework", "models", "launch", "configs", "tests", "docs", ".github", ".ci"}
 SOURCES = (".h", ".cpp", ".cu", ".inl", ".py", ".sh", ".cmake", ".svg", ".md")  # a bare name with one of these is a file of the tree
 EXTENSION = re.compile(r"\.[a-z]\w*$")
@@ -174,8 +174,8 @@ def main():
                     if problem := broken_link(document, target[0] or target[1]):
                         error(number, problem)
     rows = [row for row in programs.reference.splitlines() if not row.startswith("| `data.validation.")]
-    if "\n".join(rows) not in (ROOT / "docs/configuration.md").read_text():
-        errors.append("docs/configuration.md: its table differs from what tfm-train --keys prints without the keys of data.validation; replace it")
+    if "\n".join(rows) not in (ROOT / "configs/keys.md").read_text():
+        errors.append("configs/keys.md: its table differs from what tfm-train --keys prints without the keys of data.validation; replace it")
     errors += check_versions()
     for e in errors:
         print("error:", e)

@@ -23,62 +23,67 @@ def spread(f, key, unit):
 
 
 def cpu_step(f):
-    return f"{f['ms']}, {f['ratio']:.2f}x"
+    return f"{f['ratio']:.2f}x"
 
 
 def gpu_step(f):
     ratio = f", {f['ratio']:.2f}x" if "ratio" in f else ""
-    return f"{f['tokens_per_second']:,}{ratio}, {f['mfu_percent']} %"
+    return f"{f['tokens_per_second']:,}{ratio}, {f['mfu_percent']}"
 
 
 def busy(f):
-    return f"{f['of_fair_share']}" + (f", GPT-2 {f['gpt2_of_fair_share']}" if "gpt2_ms" in f else "")
+    return f"{f['of_fair_share']}" + (f", {f['gpt2_of_fair_share']}" if "gpt2_ms" in f else "")
 
 
 def attention(f):
-    rates = ((f.get(f"own_{phase}"), f.get(f"cudnn_{phase}")) for phase in ("forward", "backward"))
-    return "; ".join(" / ".join(str(r) for r in pair if r) for pair in rates)
+    return "; ".join(f"{name}{f[f'{kind}_forward']}, {f[f'{kind}_backward']}" for kind, name in (("own", ""), ("cudnn", "cuDNN ")) if f"{kind}_forward" in f)
 
 
 def beside_pytorch(f):
-    return f"{f['ms']:,} ms" + (f", {f['ratio']}x" if "ratio" in f else "")
+    return f"{f['ms']:,} ms, {f['ratio']}x" if "ratio" in f else None
 
 
-# Heading, text, and a table: measurement; names of its figures, which are columns (ROWS: they are rows; LIST: no table); how a figure is
-# written (None: its members are columns).
-ROWS, LIST = {}, None
+def error(f):
+    return f"median {f['median_percent']} %, worst {f['worst_percent']} %"
+
+
+def percent(f):
+    return "; ".join(f.get(case, "-").replace(" %", "") for case in ("gpt2-1.5b on 8", "llama-8b on 8", "llama-8b on 64"))
+
+
+# Heading, text, and a table: measurement; names of its figures, which are columns (ROWS: they are rows; LIST: no table, LINES: with a line for
+# each); how a figure is written (None: not here).
+ROWS, LIST, LINES = {}, "list", "lines"
 SECTIONS = [
-    ("## Training steps on CPUs", "Milliseconds of a step and speed relative to the faster of PyTorch 2.15 eager and compiled, beside it on the same\n"
-     "cores, with AdamW unless said. tfm takes 0.38 to 0.65 of the leaner one's memory.", "step", CPU_MODELS, cpu_step),
+    ("## Training steps on CPUs", "Speed of a step relative to the faster of PyTorch 2.15 eager and compiled on the same cores; AdamW unless said.\n"
+     "tfm takes 0.38 to 0.65 of the leaner one's memory.", "step", CPU_MODELS, cpu_step),
     ("## Other figures of CPUs", "Decoding, with the start of `tfm-generate`:", "decoding", LIST, lambda f: spread(f, "seconds", "s")),
     ("", "From the start of `tfm-train` to its first step, GPT-2 124M on 4 x 256 tokens:", "start", LIST, lambda f: spread(f, "seconds", "s")),
-    ("", "Step time of jobs that share two cores, relative to the fair share of the time alone ([busy cores](cpus.md#busy-cores)):", "busy-cores",
-     ROWS, busy),
-    ("", "Attention, forward and backward in milliseconds (8 heads of 64), and speed relative to PyTorch and transformers:", "attention-cpu", LIST,
-     beside_pytorch),
-    ("", "Tokens/s with experts, relative to a dense model of the same active size and to transformers' Mixtral, and the time of a step in\n"
-     "which all tokens go to one pair, relative to that of an even load:", "experts-cpu", ROWS,
+    ("", "Step time of jobs that share two cores, relative to the fair share ([busy cores](cpus.md#busy-cores)), of a small\n"
+     "model and GPT-2:", "busy-cores", ROWS, busy),
+    ("", "Attention, forward and backward (8 heads of 64), and speed relative to PyTorch and transformers:",
+     "attention-cpu", LIST, beside_pytorch),
+    ("", "Tokens/s with experts, relative to a dense model of the same active size and to transformers' Mixtral, and the time of a\n"
+     "step in which all tokens go to one pair, relative to an even load:", "experts-cpu", LIST,
      lambda f: f"{f['tokens_per_second']:,}, {f['of_dense']}x, {f['of_transformers']}x, {f['time_of_one_pair']}x"),
-    ("", "Largest relative difference of Arm, emulated, from x86-64 over four steps:", "arm", ROWS, None),
-    ("## Training on GPUs", "Tokens/s in bf16, speed relative to compiled PyTorch with its fastest attention, and utilization of 989 TFLOP/s. Power\n"
-     "limits these steps: kernels one by one add up to 89 % of a step.", "gpu-step", GPU_MODELS, gpu_step),
-    ("", "Attention in TFLOP/s, forward; backward, each this project's kernel / cuDNN where both were timed:", "gpu-attention", ROWS, attention),
+    ("", "Largest relative difference from x86-64 over four steps, of loss and gradient norm:", "arm", LIST, lambda f: f"{f['loss']}, {f['gradient_norm']}"),
+    ("## Training on GPUs", "Tokens/s, speed relative to compiled PyTorch with its fastest attention, and utilization in percent of 989 TFLOP/s:", "gpu-step",
+     GPU_MODELS, gpu_step),
+    ("", "Attention in TFLOP/s, forward and backward, by own kernels and by cuDNN:", "gpu-attention", ROWS, attention),
     ("", "Rates of kernels:", "gpu-kernels", LIST, str),
-    ("## What has run on a GPU", "Passed, or with this outcome:", "gpu-checks", LIST, lambda f: "" if f["outcome"] == "pass" else f["outcome"]),
-    ("## Predictions", "Errors of predicted step times ([the planner](planner.md)) against published runs and runs of this project:", "planner-published", ROWS,
-     None),
-    ("", "", "planner-cpu", LIST, lambda f: f"median {f['median_percent']} %, worst {f['worst_percent']} %"),
-    ("", "Time of `tfm-plan --suggest` for 4,096 ranks, at most:", "suggest", LIST, lambda f: ", ".join(f"{key.removesuffix('_s')} {value} s" for key, value in f.items())),
-    ("", "Share of a step that a rank waits for collectives, and the bubble of a pipeline, predicted for H200s:", "exposed-communication", ROWS,
-     None),
+    ("## What has run on a GPU", "Passed, or as said:", "gpu-checks", LIST, lambda f: "" if f["outcome"] == "pass" else f["outcome"]),
+    ("## Predictions", "Errors of predicted step times ([the planner](planner.md)):", "planner-published", LIST, lambda f: f"{f['rows']} runs, {error(f)}"),
+    ("", "", "planner-cpu", LIST, error),
+    ("", "Seconds of `tfm-plan --suggest` for 4,096 ranks (h200, h100), at most:", "suggest", LIST, lambda f: str(max(f.values()))),
+    ("", "Percent of a step that a rank waits for collectives, and bubble of a pipeline, of gpt2-1.5b on 8, llama-8b on 8 and on\n"
+     "64 H200s:", "exposed-communication", LINES, percent),
 ]
 HEAD = """# Performance
 
 <!-- written by tests/lint/test_results.py --fix from docs/results: do not edit -->
 
-The newest record of each measurement on each processor. A date links to the record: machine, commit, command, spread
-and notes. [Scaling](scaling.md) has figures by number of ranks, [CPUs](cpus.md) which kernels compute, and
-[CONTRIBUTING](../CONTRIBUTING.md#measurements) how to add a record.
+The newest [record](../CONTRIBUTING.md#measurements) of each measurement on each processor, with a link to it: machine,
+date, commit, command, times, spread and further figures. [Scaling](scaling.md) has figures by number of ranks.
 """
 
 
@@ -94,7 +99,8 @@ def read():
         elif record["measurement"] not in {section[2] for section in SECTIONS}:
             errors.append(f"docs/results/{file.name}: this script has no section for measurement '{record['measurement']}'")
         else:
-            records.append({**record, "link": f"[{record['date']}](results/{file.name})"})
+            label = ", ".join(filter(None, (record["processor"], record["settings"])))
+            records.append({**record, "link": f"[{label}](results/{file.name})"})
     return records, errors
 
 
@@ -110,21 +116,26 @@ def bullet(text):
     return textwrap.fill(f"- {text}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
 
 
+def bullets(records, text, lines):
+    """What all have in common, and what each has of its own."""
+    items = [[": ".join(filter(None, (name, text(f)))) for name, f in r["figures"].items() if text(f) is not None] for r in records]
+    shared = [i for i in items[0] if len(items) > 1 and all(i in others for others in items)]
+    lists = [(" and ".join(r["link"] for r in records), shared)]
+    lists += [(r["link"], [i for i in own if i not in shared]) for r, own in zip(records, items)]
+    if lines:
+        return "\n".join(f"{link}:\n\n" + "".join(map(bullet, own)) for link, own in lists if own)
+    return "".join(bullet(f"{link}: {'; '.join(own)}.") for link, own in lists if own)
+
+
 def table(records, names, text):
     """A row for each record, or for each of their figures, or a list."""
-    label = lambda r: ", ".join(filter(None, (r["processor"], r["settings"])))
-    if names is LIST:
-        item = lambda name, figure: ": ".join(filter(None, (name, text(figure))))
-        return "".join(bullet(f"{label(r)}, {r['link']}: {'; '.join(item(*f) for f in r['figures'].items())}.") for r in records)
-    if not text:
-        keys = dict.fromkeys(key for figure in records[0]["figures"].values() for key in figure)
-        rows = [[f"{label(records[0])}, {records[0]['link']}", *(key.replace("_", " ") for key in keys)]]
-        rows += [[name, *(str(figure.get(key, "-")) for key in keys)] for name, figure in records[0]["figures"].items()]
-    elif names:
-        rows = [["", *names.values(), "record"]]
-        rows += [[label(r), *(text(r["figures"][n]) if n in r["figures"] else "-" for n in names), r["link"]] for r in records]
+    if names in (LIST, LINES):
+        return bullets(records, text, names == LINES)
+    if names:
+        rows = [["", *names.values()]]
+        rows += [[r["link"], *(text(r["figures"][n]) if n in r["figures"] else "-" for n in names)] for r in records]
     else:
-        rows = [["", *(f"{label(r)}, {r['link']}" for r in records)]]
+        rows = [["", *(r["link"] for r in records)]]
         figures = dict.fromkeys(name for r in records for name in r["figures"])
         rows += [[name, *(text(r["figures"][name]) if name in r["figures"] else "-" for r in records)] for name in figures]
     rows.insert(1, ["---"] * len(rows[0]))
