@@ -1,6 +1,7 @@
 // Routing, grouped products and their gradients against plain loops.
 #include <numeric>
 
+#include "kernels/cpu/amx.h"
 #include "kernels/experts.h"
 #include "kernels/router.h"
 #include "support/kernel_case.h"
@@ -291,6 +292,61 @@ TYPED_TEST(ExpertRows, ProductsOfEachExpertsRows) {
       expect_close(db_added.values(), plus(db_before, db), tolerance<T>(12), "added db");
     }
   }
+}
+
+// Many rows are divided among threads, also within an expert.
+template <class T>
+class SharedExpertRows : public testing::Test {};
+using SharedTypes = testing::Types<float, double, bf16>;
+TYPED_TEST_SUITE(SharedExpertRows, SharedTypes);
+
+TYPED_TEST(SharedExpertRows, EveryTeamHasTheProductsOfOneThread) {
+  using T = TypeParam;
+  constexpr std::int64_t n = 70, k = 34;
+  for (const std::vector<std::int32_t>& first : {std::vector<std::int32_t>{0, 40, 47, 47, 400, 401},
+                                                 {0, 0, 0, 0, 0, 390},
+                                                 {0, 333, 349, 366, 383, 400},
+                                                 {0, 1, 2, 3, 4, 5}}) {
+    const std::int64_t experts = std::ssize(first) - 1, all = first.back() + 3;
+    const Values a = random_values(all * k, 1), w = random_values(experts * n * k, 2),
+                 bias = random_values(experts * n, 3), dy = random_values(all * n, 4);
+    std::array<std::vector<double>, 4> expected;
+    for (const int threads : {1, 2, 3, 5}) {
+      cpu::Stream s{threads};
+      Guarded<T> ga(a), gw(w), gbias(bias), gy(all * n), gdy(dy), gback(all * k);
+      Guarded<Accum<T>> dw(experts * n * k), db(experts * n);
+      kernels::grouped_gemm(s, kernels::GroupedGemmArgs<T>{all, experts, n, k, true, first.data(),
+                                                           ga, gw, gbias, gy});
+      kernels::grouped_gemm(s, kernels::GroupedGemmArgs<T>{all, experts, k, n, false, first.data(),
+                                                           gdy, gw, nullptr, gback});
+      kernels::grouped_gradients(
+          s, kernels::GroupedGradientsArgs<T>{all, experts, n, k, first.data(), gdy, ga, dw, db});
+      const std::array<std::vector<double>, 4> got{gy.values(), gback.values(), dw.values(),
+                                                   db.values()};
+      if (threads == 1) expected = got;
+      // oneDNN's products may depend on the number of rows, in rounding.
+      const bool exact = std::is_same_v<T, double> || (sizeof(T) == 2 && kernels::has_amx());
+      const double bound = exact ? 0 : sizeof(T) == 2 ? 0.2 : tolerance<float>(40);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        expect_close(got[i], expected[i], bound, i == 0 ? "y" : i == 1 ? "dx" : "gradients");
+      for (std::int64_t i = first.back() * n; i < all * n; ++i) EXPECT_EQ(got[0][i], 0);
+    }
+  }
+}
+
+// A part of few rows would be computed by another kernel than the expert's other rows.
+TEST(SharedRows, HaveTheBitsOfOneThread) {
+  constexpr std::int64_t n = 512, k = 512, all = 160;
+  const std::vector<std::int32_t> first{0, 80, 160};
+  const Values a = random_values(all * k, 1), w = random_values(2 * n * k, 2);
+  Guarded<float> ga(a), gw(w), one(all * n), two(all * n);
+  for (const int threads : {1, 2}) {
+    cpu::Stream s{threads};
+    kernels::grouped_gemm(
+        s, kernels::GroupedGemmArgs<float>{all, 2, n, k, true, first.data(), ga, gw, nullptr,
+                                           threads == 1 ? one : two});
+  }
+  EXPECT_TRUE(same_bits(one.raw(), two.raw()));
 }
 
 }  // namespace

@@ -86,7 +86,12 @@ TFM_AMX_TARGET void pack(const Slab& s, bool paired, bf16* to) {
   };
   if (f.along_terms)
     for (std::int64_t t = 0; t < tiles; ++t)
-      for (std::int64_t k = 0; k < steps; ++k) tile(t, k);
+      for (std::int64_t k = 0; k < steps; ++k) {
+        // Rows are too short for what the processor fetches ahead by itself.
+        for (std::int64_t i = 0; i < kTile; ++i)
+          __builtin_prefetch(f.at(s.begin + (t + 1) * kTile + i, s.first + k * kTerms), 0, 2);
+        tile(t, k);
+      }
   else
     for (std::int64_t k = 0; k < steps; ++k)
       for (std::int64_t t = 0; t < tiles; ++t) tile(t, k);

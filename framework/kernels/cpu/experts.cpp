@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/simd_half.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
@@ -105,12 +106,43 @@ void gated_add_backward(cpu::Stream& stream, const GatedAddBackwardArgs<T>& a) {
   });
 }
 
+namespace {
+
+constexpr std::int64_t kShareRows = 32;  // threads divide what an expert computes at multiples
+
+// Divides the rows that experts compute, size(e) of cost(e) each, among the threads: calls
+// f(e, begin, end) for those of a thread. The last part of an expert has more than `least` rows, or
+// all of them.
+template <class Size, class Cost, class F>
+void each_share(cpu::Stream& stream, std::int64_t experts, std::int64_t least, Size&& size,
+                Cost&& cost, F&& f) {
+  std::int64_t all = 0;
+  for (std::int64_t e = 0; e < experts; ++e) all += size(e) * cost(e);
+  const std::int64_t threads = usable_threads(stream);
+  cpu::Stream team{static_cast<int>(threads)};
+  parallel(team, threads, kTeamWork, [&](std::int64_t t) {
+    std::int64_t before = 0;
+    for (std::int64_t e = 0; e < experts; before += size(e) * cost(e), ++e) {
+      const auto row = [&](std::int64_t share) {
+        const std::int64_t n = size(e), at = (all * share / threads - before) / cost(e),
+                           r = at / kShareRows * kShareRows;
+        return at <= 0 ? 0 : share == threads || n - r <= least ? n : r;
+      };
+      const std::int64_t begin = row(t), end = row(t + 1);
+      if (begin < end) f(e, begin, end);
+    }
+  });
+}
+
+}  // namespace
+
 template <class T>
 void grouped_gemm(cpu::Stream& stream, const GroupedGemmArgs<T>& a) {
-  for (std::int64_t e = 0; e < a.experts; ++e) {
-    const std::int64_t first = a.offsets[e];
+  const auto rows = [&](std::int64_t e) { return std::int64_t{a.offsets[e + 1]} - a.offsets[e]; };
+  const auto product = [&](std::int64_t e, std::int64_t begin, std::int64_t end) {
+    const std::int64_t first = a.offsets[e] + begin;
     gemm(stream, GemmArgs<T>{.transpose_b = a.transpose_b,
-                             .m = a.offsets[e + 1] - first,
+                             .m = end - begin,
                              .n = a.n,
                              .k = a.k,
                              .a = a.a + first * a.k,
@@ -120,25 +152,47 @@ void grouped_gemm(cpu::Stream& stream, const GroupedGemmArgs<T>& a) {
                              .c = a.c + first * a.n,
                              .ldc = a.n,
                              .bias = a.bias ? a.bias + e * a.n : nullptr});
-  }
+  };
+  if (a.offsets[a.experts] < 2 * kShareRows * usable_threads(stream))
+    for (std::int64_t e = 0; e < a.experts; ++e) product(e, 0, rows(e));
+  else
+    each_share(
+        stream, a.experts, kFewRows, rows, [](std::int64_t) { return 1; }, product);
   std::fill(a.c + a.offsets[a.experts] * a.n, a.c + a.rows * a.n, T{});
 }
 
 template <class T>
 void grouped_gradients(cpu::Stream& stream, const GroupedGradientsArgs<T>& a) {
   using W = Accum<T>;
-  for (std::int64_t e = 0; e < a.experts; ++e) {
-    const std::int64_t first = a.offsets[e], rows = a.offsets[e + 1] - first;
-    W *const dw = a.dw + e * a.out * a.in, *const db = a.db ? a.db + e * a.out : nullptr;
-    if (rows > 0) {
-      linear_gradients(stream, LinearGradientsArgs<T>{rows, a.in, a.out, 1, a.dy + first * a.out,
-                                                      a.x + first * a.in, dw, a.accumulate_dw, db,
-                                                      a.accumulate_db});
-      continue;
+  constexpr std::int64_t kWrite = 128;  // rows that take as long as to write the result
+  const auto rows = [&](std::int64_t e) { return std::int64_t{a.offsets[e + 1]} - a.offsets[e]; };
+  const auto outputs = [&](std::int64_t) { return a.out; };
+  const auto cost = [&](std::int64_t e) { return kWrite + rows(e); };
+  const auto part = [&](std::int64_t e, std::int64_t begin, std::int64_t end) {
+    const std::int64_t first = a.offsets[e], m = end - begin;
+    const T* const dy = a.dy + first * a.out + begin;
+    W* const dw = a.dw + (e * a.out + begin) * a.in;
+    W* const db = a.db ? a.db + e * a.out + begin : nullptr;
+    cpu::Stream alone{1};
+    if (rows(e) > 0) {
+      gemm(alone, GemmArgs<T, W>{.transpose_a = true,
+                                 .m = m,
+                                 .n = a.in,
+                                 .k = rows(e),
+                                 .a = dy,
+                                 .lda = a.out,
+                                 .b = a.x + first * a.in,
+                                 .ldb = a.in,
+                                 .beta = W(a.accumulate_dw),
+                                 .c = dw,
+                                 .ldc = a.in});
+      if (db) column_sum(alone, ColumnSumArgs<T>{rows(e), m, a.out, dy, db, a.accumulate_db});
+      return;
     }
-    if (!a.accumulate_dw) fill(stream, FillArgs<W>{a.out * a.in, W{0}, dw});
-    if (db && !a.accumulate_db) fill(stream, FillArgs<W>{a.out, W{0}, db});
-  }
+    if (!a.accumulate_dw) fill(alone, FillArgs<W>{m * a.in, W{0}, dw});
+    if (db && !a.accumulate_db) fill(alone, FillArgs<W>{m, W{0}, db});
+  };
+  each_share(stream, a.experts, 0, outputs, cost, part);
 }
 
 #define TFM_INSTANTIATE(T)                                                        \
