@@ -2,13 +2,17 @@
 // Attention in chunks of positions, for CPUs and GPUs. A `Team` computes with matrices in memory of
 // its own, one step after the other:
 //   each(rows, cols, f)         f(i, j) for all elements
-//   down(rows, cols, f)         in the order of rows within each column; what it writes can be read
-//                               only after one more step
+//   below(n, f)                 f(i, j) for j < i < n
+//   down(n, f)                  the same in the order of rows within each column; what it writes
+//   can
+//                               be read only after one more step
 //   sums(rows, cols, term, f)   f(i, the sum of term(i, j) over j)
+//   sums_below(n, term, f)      the same over j < i
 //   once(f)
 //   product(m, n, k, alpha, a, row, term, b, beta, c): c = alpha a b + beta c, where element (i, k)
 //     of a is a[i row + k term], and rows of b and c are those of Matrix
 //   solve(n, cols, transposed, a, x): (I + A) y = x in place, A being strictly lower
+//   triangle_rows(): rows that products with triangular matrices compute at a time
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -62,14 +66,13 @@ constexpr void transpose(const Team& team, std::int64_t rows, std::int64_t cols,
   team.each(cols, rows, [&](std::int64_t j, std::int64_t i) { to(j, i) = from(i, j); });
 }
 
-// to += left right, or left^T right, where left (n, n) is lower triangular: rows past a block are
-// zeros.
-inline constexpr std::int64_t kTriangleBlock = 16;
+// to += left right, or left^T right, where left (n, n) is lower triangular, with zeros above.
 template <class Team, class W>
 constexpr void add_lower(const Team& team, std::int64_t n, std::int64_t cols, Matrix<W> left,
                          Matrix<W> right, Matrix<W> to) {
-  for (std::int64_t i = 0; i < n; i += kTriangleBlock) {
-    const std::int64_t end = i + kTriangleBlock < n ? i + kTriangleBlock : n;
+  const std::int64_t block = team.triangle_rows();
+  for (std::int64_t i = 0; i < n; i += block) {
+    const std::int64_t end = i + block < n ? i + block : n;
     product(team, end - i, cols, end, 1, Matrix<W>{&left(i, 0), left.pitch}, right, 1,
             Matrix<W>{&to(i, 0), to.pitch});
   }
@@ -77,8 +80,9 @@ constexpr void add_lower(const Team& team, std::int64_t n, std::int64_t cols, Ma
 template <class Team, class W>
 constexpr void add_lower_t(const Team& team, std::int64_t n, std::int64_t cols, Matrix<W> left,
                            Matrix<W> right, Matrix<W> to) {
-  for (std::int64_t i = 0; i < n; i += kTriangleBlock) {
-    const std::int64_t end = i + kTriangleBlock < n ? i + kTriangleBlock : n;
+  const std::int64_t block = team.triangle_rows();
+  for (std::int64_t i = 0; i < n; i += block) {
+    const std::int64_t end = i + block < n ? i + block : n;
     product_t(team, end - i, cols, n - i, 1, Matrix<W>{&left(i, i), left.pitch},
               Matrix<W>{&right(i, 0), right.pitch}, 1, Matrix<W>{&to(i, 0), to.pitch});
   }
@@ -89,8 +93,9 @@ template <class Team, class W>
 constexpr void lower_of(const Team& team, std::int64_t n, std::int64_t terms,
                         std::type_identity_t<W> alpha, Matrix<W> left, Matrix<W> right,
                         Matrix<W> to) {
-  for (std::int64_t i = 0; i < n; i += kTriangleBlock) {
-    const std::int64_t end = i + kTriangleBlock < n ? i + kTriangleBlock : n;
+  const std::int64_t block = team.triangle_rows();
+  for (std::int64_t i = 0; i < n; i += block) {
+    const std::int64_t end = i + block < n ? i + block : n;
     product(team, end - i, end, terms, alpha, Matrix<W>{&left(i, 0), left.pitch}, right, 0,
             Matrix<W>{&to(i, 0), to.pitch});
   }

@@ -85,16 +85,11 @@ struct Delta {
   constexpr void load_keys() const {
     const std::int64_t width = a.sizes.keys, n = c.n;
     const auto unit = [&](auto source, Matrix<W> to, W* inverse, W factor) {
+      team.each(n, width, [&](std::int64_t i, std::int64_t j) { to(i, j) = W(source(i)[j]); });
       team.sums(
-          n, width,
-          [&](std::int64_t i, std::int64_t j) {
-            const W v = W(source(i)[j]);
-            return v * v;
-          },
+          n, width, [&](std::int64_t i, std::int64_t j) { return to(i, j) * to(i, j); },
           [&](std::int64_t i, W sum) { inverse[i] = W(1) / std::sqrt(sum + W(kDeltaEps)); });
-      team.each(n, width, [&](std::int64_t i, std::int64_t j) {
-        to(i, j) = W(source(i)[j]) * inverse[i] * factor;
-      });
+      team.each(n, width, [&](std::int64_t i, std::int64_t j) { to(i, j) *= inverse[i] * factor; });
     };
     unit([this](std::int64_t i) { return key(i); }, m.k, m.inverse_k, W(1));
     unit([this](std::int64_t i) { return query(i); }, m.q, m.inverse_q, scale());
@@ -120,13 +115,18 @@ struct Delta {
       W product = 1;
       for (std::int64_t i = 0; i < n; ++i) t.kept[i] = product *= t.rate[i];
     });
-    team.down(n, n, [&](std::int64_t i, std::int64_t j) {
-      const W before = t.rate[i] * t.decay(i > 0 ? i - 1 : 0, j), d = j < i    ? before
-                                                                      : j == i ? W(1)
-                                                                               : W(0);
+    team.each(n, n, [&](std::int64_t i, std::int64_t j) {
+      t.decay(i, j) = t.attended(i, j) = t.corrected(i, j) = 0;
+    });
+    team.each(1, n, [&](std::int64_t, std::int64_t i) {
+      t.decay(i, i) = 1;
+      t.attended(i, i) = t.qk(i, i);
+    });
+    team.down(n, [&](std::int64_t i, std::int64_t j) {
+      const W d = t.rate[i] * t.decay(i - 1, j);
       t.decay(i, j) = d;
-      t.attended(i, j) = j <= i ? t.qk(i, j) * d : W(0);
-      t.corrected(i, j) = j < i ? t.kk(i, j) * d * t.beta[i] : W(0);
+      t.attended(i, j) = t.qk(i, j) * d;
+      t.corrected(i, j) = t.kk(i, j) * d * t.beta[i];
     });
   }
 

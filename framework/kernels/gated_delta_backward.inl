@@ -114,23 +114,24 @@ struct DeltaBackward : Delta<T, Team> {
   // positions.
   constexpr void into_products() const {
     const std::int64_t n = c.n;
-    team.sums(
-        n, n,
+    team.sums_below(
+        n,
         [&](std::int64_t i, std::int64_t j) {
-          return j < i ? m.dcorrected(i, j) * m.kk(i, j) * m.decay(i, j) : W(0);
+          return m.dcorrected(i, j) * m.kk(i, j) * m.decay(i, j);
         },
         [&](std::int64_t i, W sum) { m.dbeta[i] += sum; });
-    team.each(n, n, [&](std::int64_t i, std::int64_t j) {
-      const W d = m.decay(i, j), of_query = j <= i ? m.dattended(i, j) * d : W(0),
-              of_key = j < i ? m.dcorrected(i, j) * d * m.beta[i] : W(0);
+    team.each(1, n, [&](std::int64_t, std::int64_t i) { m.dqk(i, i) += m.dattended(i, i); });
+    team.below(n, [&](std::int64_t i, std::int64_t j) {
+      const W d = m.decay(i, j), of_query = m.dattended(i, j) * d,
+              of_key = m.dcorrected(i, j) * d * m.beta[i];
       m.dqk(i, j) += of_query;
       m.dkk(i, j) += of_key;
-      m.dattended(i, j) = j < i ? of_query * m.qk(i, j) + of_key * m.kk(i, j) : W(0);
+      m.dattended(i, j) = of_query * m.qk(i, j) + of_key * m.kk(i, j);
     });
-    team.sums(
-        n, n, [&](std::int64_t i, std::int64_t j) { return m.dattended(i, j); },
+    team.sums_below(
+        n, [&](std::int64_t i, std::int64_t j) { return m.dattended(i, j); },
         [&](std::int64_t i, W sum) { m.dg[i] = sum; });
-    team.down(n, n, [&](std::int64_t i, std::int64_t j) { m.dg[j] -= m.dattended(i, j); });
+    team.down(n, [&](std::int64_t i, std::int64_t j) { m.dg[j] -= m.dattended(i, j); });
   }
 
   // Through states, and gradients of states, to queries and keys.

@@ -87,6 +87,9 @@ struct Result {
 };
 using Results = std::vector<Result>;
 
+// The type that CPUs round factors of small products to (kernels/cpu/rounded_product.h).
+template <class T>
+using Held = std::conditional_t<std::is_same_v<T, bf16>, T, Accum<T>>;
 // A rounding to T, or some of the type that T is computed in, of values up to `size`.
 template <class T>
 double rounding(double size = 1) {

@@ -53,9 +53,9 @@ struct DeltaCase {
     kernels::gated_delta(s, kernels::GatedDeltaArgs<T>{in, again, state, nullptr});
     return {{"y", y.values(), rounding<T>()},
             {"continued", again.values(), rounding<T>(4)},
-            {"state", state.values(), rounding<W>(4)},
+            {"state", state.values(), rounding<Held<T>>(4)},
             {"dqkv", dqkv.values(), rounding<T>(8)},
-            {"dgates", dgates.values(), rounding<W>(16)}};
+            {"dgates", dgates.values(), rounding<Held<T>>(16)}};
   }
 };
 

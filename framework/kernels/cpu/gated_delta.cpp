@@ -27,14 +27,14 @@ void each_key_head(cpu::Stream& stream, const DeltaInputs<T>& a, bool backward, 
 template <class T>
 void gated_delta(cpu::Stream& stream, const GatedDeltaArgs<T>& a) {
   each_key_head<T>(stream, a, false, [&](std::int64_t b, std::int64_t h, Accum<T>* memory) {
-    delta_forward(ThreadAlone{}, a, b, h, memory);
+    delta_forward(ThreadAlone<T>{}, a, b, h, memory);
   });
 }
 
 template <class T>
 void gated_delta_backward(cpu::Stream& stream, const GatedDeltaBackwardArgs<T>& a) {
   each_key_head<T>(stream, a, true, [&](std::int64_t b, std::int64_t h, Accum<T>* memory) {
-    delta_backward(ThreadAlone{}, a, b, h, memory);
+    delta_backward(ThreadAlone<T>{}, a, b, h, memory);
   });
 }
 

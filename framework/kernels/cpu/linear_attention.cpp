@@ -25,14 +25,14 @@ std::int64_t linear_elements(const LinearSizes& sizes) {
 template <class T>
 void linear_attention(cpu::Stream& stream, const LinearAttentionArgs<T>& a) {
   each_head(stream, a, [&](std::int64_t b, std::int64_t h, Accum<T>* memory) {
-    linear_forward(ThreadAlone{}, a, b, h, memory);
+    linear_forward(ThreadAlone<T>{}, a, b, h, memory);
   });
 }
 
 template <class T>
 void linear_attention_backward(cpu::Stream& stream, const LinearAttentionBackwardArgs<T>& g) {
   each_head(stream, g.forward, [&](std::int64_t b, std::int64_t h, Accum<T>* memory) {
-    linear_backward(ThreadAlone{}, g, b, h, memory);
+    linear_backward(ThreadAlone<T>{}, g, b, h, memory);
   });
 }
 

@@ -51,25 +51,44 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, W alpha, Left<W> a,
 }
 
 // Solves (I + A) y = x, or (I + A^T) y = x, in place, for `Vectors` vectors of columns. A (n, n) is
-// strictly lower triangular.
+// strictly lower triangular. Two rows are solved together: one alone would wait for its sums.
 template <int Vectors, class W>
 void solve_columns(std::int64_t n, bool transposed, const W* a, std::int64_t lda, W* x,
                    std::int64_t ldx) {
-  for (std::int64_t s = 0; s < n; ++s) {
-    const std::int64_t i = transposed ? n - 1 - s : s, begin = transposed ? i + 1 : 0,
-                       end = transposed ? n : i, step = transposed ? lda : 1;
-    Vec<W> sum[Vectors];
+  const auto row = [&](std::int64_t s) { return transposed ? n - 1 - s : s; };
+  const auto factor = [&](std::int64_t i, std::int64_t j) -> const W& {
+    return transposed ? a[j * lda + i] : a[i * lda + j];
+  };
+  const std::int64_t step = transposed ? lda : 1;
+  const auto solve_rows = [&]<int Rows>(std::int64_t s) {
+    const std::int64_t i = row(s), next = row(s + Rows - 1), begin = transposed ? i + 1 : 0,
+                       end = transposed ? n : i;
+    Vec<W> sum[Rows][Vectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) sum[v] = load(x + i * ldx + v * kLanes<W>, Full{});
-    const W* factor = a + (transposed ? begin * lda + i : i * lda);
-    for (std::int64_t j = begin; j < end; ++j, factor += step) {
+    for (int v = 0; v < Vectors; ++v) {
+      sum[0][v] = load(x + i * ldx + v * kLanes<W>, Full{});
+      if (Rows > 1) sum[Rows - 1][v] = load(x + next * ldx + v * kLanes<W>, Full{});
+    }
+    const W *first = &factor(i, begin), *second = &factor(next, begin);
+    for (std::int64_t j = begin; j < end; ++j, first += step, second += step) {
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v)
-        sum[v] -= load(x + j * ldx + v * kLanes<W>, Full{}) * *factor;
+      for (int v = 0; v < Vectors; ++v) {
+        const Vec<W> y = load(x + j * ldx + v * kLanes<W>, Full{});
+        sum[0][v] -= y * *first;
+        if (Rows > 1) sum[Rows - 1][v] -= y * *second;
+      }
     }
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) store(x + i * ldx + v * kLanes<W>, sum[v], Full{});
-  }
+    for (int v = 0; v < Vectors; ++v) {
+      store(x + i * ldx + v * kLanes<W>, sum[0][v], Full{});
+      if (Rows > 1)
+        store(x + next * ldx + v * kLanes<W>, sum[Rows - 1][v] - sum[0][v] * factor(next, i),
+              Full{});
+    }
+  };
+  std::int64_t s = 0;
+  for (; s + 2 <= n; s += 2) solve_rows.template operator()<2>(s);
+  if (s < n) solve_rows.template operator()<1>(s);
 }
 template <class W>
 void solve(std::int64_t n, std::int64_t columns, bool transposed, const W* a, std::int64_t lda,
@@ -77,6 +96,8 @@ void solve(std::int64_t n, std::int64_t columns, bool transposed, const W* a, st
   std::int64_t j = 0;
   for (; j + 8 * kLanes<W> <= columns; j += 8 * kLanes<W>)
     solve_columns<8>(n, transposed, a, lda, x + j, ldx);
+  for (; j + 4 * kLanes<W> <= columns; j += 4 * kLanes<W>)
+    solve_columns<4>(n, transposed, a, lda, x + j, ldx);
   for (; j < columns; j += 2 * kLanes<W>) solve_columns<2>(n, transposed, a, lda, x + j, ldx);
 }
 

@@ -19,22 +19,27 @@ struct Block {
     cuda::block_barrier();
   }
   template <class F>
-  __device__ void down(std::int64_t rows, std::int64_t cols, F&& f) const {
-    for (std::int64_t j = threadIdx.x; j < cols; j += kThreads)
-      for (std::int64_t i = 0; i < rows; ++i) f(i, j);
+  __device__ void below(std::int64_t n, F&& f) const {
+    each(n, n, [&](std::int64_t i, std::int64_t j) {
+      if (j < i) f(i, j);
+    });
+  }
+  template <class F>
+  __device__ void down(std::int64_t n, F&& f) const {
+    for (std::int64_t j = threadIdx.x; j < n; j += kThreads)
+      for (std::int64_t i = j + 1; i < n; ++i) f(i, j);
   }
   template <class Term, class F>
   __device__ void sums(std::int64_t rows, std::int64_t cols, Term&& term, F&& f) const {
-    for (std::int64_t first = 0; first < rows; first += kThreads / kWarp) {
-      const std::int64_t i = first + threadIdx.x / kWarp;
-      Wide sum = 0;
-      for (std::int64_t j = threadIdx.x % kWarp; i < rows && j < cols; j += kWarp)
-        sum += term(i, j);
-      sum = over_warp(sum, Sum{});
-      if (i < rows && threadIdx.x % kWarp == 0) f(i, sum);
-    }
-    cuda::block_barrier();
+    sums_of(
+        rows, [&](std::int64_t) { return cols; }, term, f);
   }
+  template <class Term, class F>
+  __device__ void sums_below(std::int64_t n, Term&& term, F&& f) const {
+    sums_of(
+        n, [](std::int64_t i) { return i; }, term, f);
+  }
+  static constexpr std::int64_t triangle_rows() { return kTile; }
   template <class F>
   __device__ void once(F&& f) const {
     if (threadIdx.x == 0) f();
@@ -62,6 +67,19 @@ struct Block {
   }
 
  private:
+  template <class Cols, class Term, class F>
+  __device__ void sums_of(std::int64_t rows, Cols&& cols, Term&& term, F&& f) const {
+    for (std::int64_t first = 0; first < rows; first += kThreads / kWarp) {
+      const std::int64_t i = first + threadIdx.x / kWarp;
+      Wide sum = 0;
+      for (std::int64_t j = threadIdx.x % kWarp; i < rows && j < cols(i); j += kWarp)
+        sum += term(i, j);
+      sum = over_warp(sum, Sum{});
+      if (i < rows && threadIdx.x % kWarp == 0) f(i, sum);
+    }
+    cuda::block_barrier();
+  }
+
   struct Sizes {
     std::int64_t m, n, k;
   };
