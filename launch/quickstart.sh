@@ -27,7 +27,7 @@ cat <<'E2'
 What next:
   the other programs     cmake --build --preset cpu
   ask it yourself        echo "the day after the 31st of October, 2031" | build/cpu/bin/tfm-generate runs/quickstart/checkpoints
-  now on your text       build/cpu/bin/tfm-train configs/tiny_decoder.yaml data.train.path=YOUR.txt
+  now on your text       build/cpu/bin/tfm-train configs/tiny_decoder.yaml data.train.path=YOUR.txt data.validation.path=OTHER.txt
   now from Hugging Face  build/cpu/bin/tfm-train cfg.yaml model.init=HF_DIRECTORY
   now on 8 GPUs          mpirun -np 8 tfm-train cfg.yaml device=cuda precision=bf16    (a build with cmake --preset cuda)
 E2

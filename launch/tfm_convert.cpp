@@ -33,9 +33,9 @@ constexpr const char* kHelp = R"(usage: tfm-convert import HF_DIR OUT_DIR [--for
   --help, --version
 A directory to import to must hold no checkpoints of a run, and none may be running there.
 Architectures: gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next,
-deepseek_v3, gpt_oss, olmo2, gemma2, gemma3_text, phi3, bert, distilbert, roberta, modernbert, t5,
-switch_transformers, bart, marian and m2m_100, as saved by transformers 4 and 5. Exporting an
-imported model restores its tensor types and every field of config.json.
+deepseek_v3, gpt_oss, olmo2, gemma2, gemma3_text, phi3, bert, distilbert, roberta, modernbert,
+big_bird, longformer, t5, switch_transformers, bart, marian and m2m_100, as saved by transformers 4
+and 5. Exporting an imported model restores its tensor types and every field of config.json.
 )";
 
 std::vector<checkpoint::Chunk> pieces_of(const inference::LoadedModel& m) {
@@ -179,6 +179,19 @@ std::optional<tokenizer::SpecialIds> special_ids(config::Config& config) {
   return ids;
 }
 
+// A tokenizer that cannot be read is named where it is missed.
+void expect_tokenizer(const std::string& path, const config::DataConfig& data) {
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  try {
+    tokenizer = tokenizer::load_tokenizer(data.tokenizer_or_bytes());
+  } catch (const Error&) {
+    return;
+  }
+  const std::string& spec = data.tokenizer;
+  if (const std::string text = inference::other_tokenizer(path, *tokenizer, spec); !text.empty())
+    throw Error(ExitCode::input, text + "; put that file back, for it belongs to the export");
+}
+
 int export_to(const std::string& from, const std::string& to, bool force) {
   expect_directory_name(to);
   expect_no_checkpoints(to);
@@ -193,6 +206,7 @@ int export_to(const std::string& from, const std::string& to, bool force) {
                                      ? huggingface::HuggingFaceModel(path).provenance()
                                      : checkpoint::CheckpointReader(path).manifest().extra;
   const bool own = provenance == "{}";
+  if (config.data.source_tokenizer.empty()) expect_tokenizer(path, config.data);
   if (!config.data.source_tokenizer.empty()) {
     std::fprintf(stderr,
                  "warning: the export has no tokenizer: transformers has none of two files for "

@@ -238,6 +238,8 @@ int run(int argc, char** argv) {
       throw Error(ExitCode::usage, std::string(option) + " needs sentence pairs to translate");
   config.train.global_batch_tokens = pairs ? std::max(config.train.seq_len, kPairTokens) : 0;
   const data::RunData data(config, source, names_data(args) ? "" : "data.validation");
+  if (source.kind().files != config::SourceType::Files::tokens)
+    launch::check_tokenizer(args, dir, *data.tokenizer, config.data);
   if (const std::string text = data::unused_ids(config, *data.tokenizer);
       !text.empty() && names_data(args) && !args.has("--tokens") && rank_of_launch() == 0)
     std::fprintf(stderr, "warning: %s\n", text.c_str());

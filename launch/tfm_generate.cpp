@@ -253,6 +253,7 @@ int run(int argc, char** argv) {
   if (args.has("--tokenizer")) config.data.tokenizer = args.get("--tokenizer");
   const auto tokenizer =
       tokenizer::load_tokenizer(config.data.tokenizer_or_bytes(), config.data.source_tokenizer);
+  launch::check_tokenizer(args, dir, *tokenizer, config.data);
   inference::TextFormat format = inference::text_format(dir, *tokenizer);
   if (config.data.train.kind().plain_text())
     format.begin = data::document_begin(config.data.add_begin, *tokenizer, "data.tokenizer");

@@ -244,6 +244,7 @@ int run(int argc, char** argv) {
                                      "; expected one of type classify, tag or regress");
   if (args.has("--tokenizer")) config.data.tokenizer = args.get("--tokenizer");
   const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer_or_bytes());
+  launch::check_tokenizer(args, dir, *tokenizer, config.data);
   config.data.train.type = "labelled";
   config.data.train.mask_probability = 0;
   if (embeds) config.data.train.text_pair.clear();

@@ -53,14 +53,17 @@ std::string what_fits(const config::Config& config, int ranks, std::int64_t avai
   return "";
 }
 
-// What is said of a directory that was not asked for.
-std::string keeps_in(const config::CheckpointConfig& c) {
+// What is said of a directory that was not asked for, where `usual` may be taken.
+std::string keeps_in(const config::CheckpointConfig& c, const std::string& usual) {
   const std::string often = c.every > 0 ? "every " + counted(c.every, "step") + " and "
                             : c.every_minutes > 0
                                 ? "every " + counted(c.every_minutes, "minute") + " and "
                                 : "";
   return "checkpoints in " + c.dir + ", " + often +
-         "at the end; checkpoint.dir sets another directory, none keeps nothing";
+         "at the end; checkpoint.dir sets another directory, none keeps nothing" +
+         (c.dir == usual ? ""
+                         : "; " + usual + " has those of a run with other settings, or of one " +
+                               "that is done: checkpoint.dir=" + usual + " would go on with it");
 }
 
 std::vector<std::string> notes_of(const plan::Choice& choice, const std::string& keeps) {
@@ -131,7 +134,7 @@ int run(int argc, char** argv) {
   if (config.checkpoint.dir.empty()) {
     config.checkpoint.dir =
         launch.broadcast(rank_of_launch() == 0 ? train::default_directory(config) : std::string());
-    keeps = keeps_in(config.checkpoint);
+    keeps = keeps_in(config.checkpoint, train::first_directory(config));
   }
   const config::Config read = config;
   const plan::Choice choice =

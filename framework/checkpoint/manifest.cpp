@@ -135,7 +135,9 @@ std::string to_text(const Manifest& m) {
   if (m.updates != m.step) body["updates"] = m.updates;
   if (m.evaluation_due) body["evaluation_due"] = true;
   if (m.data_tokens > 0) body["data_tokens"] = m.data_tokens;
-  if (!m.directory.empty()) body["directory"] = m.directory;
+  for (const auto& [name, text] :
+       {std::pair{"directory", &m.directory}, {"init", &m.init}, {"tokenizer", &m.tokenizer}})
+    if (!text->empty()) body[name] = *text;
   if (m.loss_scale.dynamic)
     body["loss_scale"] = {{"value", m.loss_scale.value}, {"updates", m.loss_scale.updates}};
   if (m.best)
@@ -172,13 +174,14 @@ Manifest from_text(const std::string& path, std::string_view text) {
                  std::to_string(format_version));
   Manifest m;
   m.step = number(root.at("step"));
-  const auto updates = root.find("updates"), tokens = root.find("data_tokens"),
-             directory = root.find("directory");
+  const auto updates = root.find("updates"), tokens = root.find("data_tokens");
   m.updates = updates ? number(*updates) : m.step;
   m.samples_seen = number(root.at("samples_seen"));
   m.evaluation_due = root.find("evaluation_due").has_value();
   if (tokens) m.data_tokens = number(*tokens);
-  if (directory) m.directory = directory->string();
+  for (const auto& [name, text] :
+       {std::pair{"directory", &m.directory}, {"init", &m.init}, {"tokenizer", &m.tokenizer}})
+    if (const auto given = root.find(name)) *text = given->string();
   m.seed = root.at("seed").unsigned_integer();
   m.config = root.at("config").string();
   for (const auto& [axis, size] : root.at("layout").members()) m.layout[axis] = number(size);

@@ -37,7 +37,8 @@ void describe_names(std::vector<std::string>& names, const Field& item, std::str
 }
 
 void describe_config(Config& c, FieldVisitor& v) {
-  Field model = required(section("model", "'family' and the model's sizes, or a 'preset'"));
+  Field model = required(section(
+      "model", "'family' and the model's sizes, a 'preset', or 'init', a directory with a model"));
   model.instead = {"preset", "init"};
   v.section(model, [&c](FieldVisitor& s) { describe(c.model, s); });
   v.section(section("parallel", "how the ranks share the model and the batch"),

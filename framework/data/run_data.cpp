@@ -9,6 +9,7 @@
 #include "data/batch_shapes.h"
 #include "data/objective.h"
 #include "data/source_files.h"
+#include "data/token_origin.h"
 #include "io/glob.h"
 #include "io/text_stream.h"
 #include "text/documents.h"
@@ -188,6 +189,7 @@ std::unique_ptr<Dataset> RunData::open(const config::Config& config, const confi
 }
 
 RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(config)) {
+  if (!config.data.tokenizer.empty()) tokenizer_fingerprint = data::fingerprint(*tokenizer);
   const config::SourceConfig& train_source = config.data.train;
   const auto& validation_source = config.data.validation;
   if (const std::string text = unused_ids(config, *tokenizer);

@@ -27,6 +27,7 @@ inline constexpr const char* kSameDataRemedy =
 
 struct RunData {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  std::string tokenizer_fingerprint;  // empty without data.tokenizer
   std::vector<std::unique_ptr<Source>> sources;
   std::unique_ptr<Dataset> train, validation;  // `validation` may be null
   std::int64_t tokens = 0;                     // of the training data

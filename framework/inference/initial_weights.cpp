@@ -4,6 +4,7 @@
 #include <set>
 
 #include "checkpoint/parameters.h"
+#include "core/strings.h"
 #include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/loaded_model.h"
@@ -100,9 +101,28 @@ config::InitialConfig config_of_directory(const std::string& path) {
   return {c.model, c.data.tokenizer, c.data.source_tokenizer};
 }
 
+namespace {
+
+// Error(usage) where a head has the labels of the directory's, in another order than its weights.
+void check_label_order(const std::string& path, const config::ModelConfig& model) {
+  const auto names = [](const config::HeadConfig& h) {
+    return join(std::vector<std::string_view>(h.labels.begin(), h.labels.end()));
+  };
+  for (const config::HeadConfig& theirs : config_of_directory(path).model.heads)
+    for (const config::HeadConfig& h : model.heads)
+      if (h.name == theirs.name && h.labels != theirs.labels &&
+          std::ranges::is_permutation(h.labels, theirs.labels))
+        throw Error(ExitCode::usage, "model.heads: head " + in_quotes(h.name) + " has the labels " +
+                                         names(h) + ", and the weights of " + path + " are of " +
+                                         names(theirs) + "; leave labels out, or write that order");
+}
+
+}  // namespace
+
 std::vector<std::string> check_initial_weights(const std::string& path,
                                                const config::ModelConfig& model,
                                                const nn::ParameterSet& parameters) {
+  check_label_order(path, model);
   if (huggingface::is_huggingface(path)) {
     huggingface::HuggingFaceModel source(path);
     source.check(model);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint.h"
+#include "data/token_origin.h"
 #include "huggingface/config.h"
 #include "huggingface/sidecars.h"
 #include "io/json.h"
@@ -18,6 +19,15 @@ std::string directory_of(const config::DataConfig& data) {
   if (!counts(data.tokenizer) && !counts(data.source_tokenizer)) return {};
   std::error_code gone;
   return std::filesystem::current_path(gone).string();
+}
+
+std::string other_tokenizer(const std::string& step_dir, const tokenizer::Tokenizer& tokenizer,
+                            const std::string& spec) {
+  if (huggingface::is_huggingface(step_dir)) return {};
+  const std::string trained = checkpoint::CheckpointReader(step_dir).manifest().tokenizer;
+  if (trained.empty() || trained == data::fingerprint(tokenizer)) return {};
+  return spec + " is not the tokenizer that " + step_dir +
+         " was trained with: its ids mean something else";
 }
 
 std::string tokenizer_beside(const std::string& step_dir) {

@@ -46,6 +46,8 @@ class Checkpoints final : public Observer {
                                           .layout = layout.sizes(),
                                           .config = config::dump_config(config),
                                           .directory = inference::directory_of(config.data),
+                                          .init = run.init,
+                                          .tokenizer = run.data.tokenizer_fingerprint,
                                           .extra = run.provenance,
                                           .loss_scale = run.engine.loss_scale(),
                                           .best = run.best};

@@ -58,6 +58,7 @@ struct TrainingRun {
   std::int64_t planned_bytes = 0;        // the most of any rank; of the last plan
   std::int64_t arena_bytes = 0;          // the most that any rank took; set at the end
   std::string provenance = "{}";         // where the first weights came from, for checkpoints
+  std::string init;                      // their model.init; empty: random
   std::optional<checkpoint::Best> best;  // best evaluation so far, with eval.stop
 
   // Set by observers after a step:

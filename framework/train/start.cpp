@@ -133,10 +133,23 @@ void resume(TrainingRun& run, const std::string& path) {
   if (m.seed != run.config.train.seed && says)
     warn(path + " was written with train.seed " + std::to_string(m.seed) +
          "; data order and dropout differ from here on");
+  const config::ModelConfig& model = run.config.model;
+  if (says && !model.random_init() && model.init != m.init && (!m.init.empty() || m.extra == "{}"))
+    warn("model.init " + model.init + " is not read: the run goes on from " + path +
+         ", and began with " + (m.init.empty() ? "other weights" : m.init) +
+         "; set another checkpoint.dir to begin anew");
+  const std::string& tokenizer = run.data.tokenizer_fingerprint;
+  if (!tokenizer.empty() && !m.tokenizer.empty() && tokenizer != m.tokenizer &&
+      before.data.tokenizer == run.config.data.tokenizer)
+    throw Error(ExitCode::input,
+                "data.tokenizer: " + before.data.tokenizer + " is not the tokenizer that " + path +
+                    " was trained with: ids mean something else; put that file back, or set "
+                    "another checkpoint.dir");
   restore(reader, path, run.engine, true);
   optim::LossScale& scale = run.engine.loss_scale();
   if (scale.dynamic && m.loss_scale.dynamic) scale = m.loss_scale;
   run.provenance = m.extra;
+  run.init = m.init;
   if (run.best && m.best && m.best->metric == run.best->metric) run.best = m.best;
   run.step = m.step;
   run.evaluation_due = m.evaluation_due && run.config.data.validation && run.config.eval.every > 0;
@@ -258,6 +271,7 @@ void start_from(TrainingRun& run) {
         run.engine.model().parameters(), run.config.train.seed);
     run.engine.set_weights(weights.read);
     run.provenance = weights.provenance;
+    run.init = model.init;
     if (!run.lead()) return;
     say("initialized weights from " + model.init);
     if (!weights.added.empty())

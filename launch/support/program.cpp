@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 
@@ -9,6 +10,7 @@
 #include "comm/watchdog.h"
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
+#include "inference/text_format.h"
 #include "launch/support/device_choice.h"
 #include "launch/support/settings.h"
 #include "plan/step_plan.h"
@@ -83,6 +85,19 @@ comm::RankContext Launch::rank_context(const config::Config& config) {
   check_same(chosen);
   return comm::rank_context(device(chosen), mesh(config::layout_of(chosen)),
                             plan::mesh_options(chosen));
+}
+
+void check_tokenizer(const Arguments& args, const std::string& dir,
+                     const tokenizer::Tokenizer& tokenizer, const config::DataConfig& data) {
+  const std::string text = inference::other_tokenizer(dir, tokenizer, data.tokenizer_or_bytes());
+  if (text.empty()) return;
+  const bool named =
+      args.has("--tokenizer") || std::ranges::any_of(args.overrides(), [](const std::string& o) {
+        return o.starts_with("data.tokenizer=");
+      });
+  if (!named)
+    throw Error(ExitCode::input, text + "; put that file back, or name a tokenizer by --tokenizer");
+  if (rank_of_launch() == 0) std::fprintf(stderr, "warning: %s\n", text.c_str());
 }
 
 }  // namespace tfm::launch

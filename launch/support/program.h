@@ -13,6 +13,7 @@
 #include "launch/support/foreign_launcher.h"
 #include "launch/support/give_way.h"
 #include "launch/support/guarded.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tfm::launch {
 
@@ -72,5 +73,10 @@ struct Launch {
   NodeCpus node_;
   std::optional<GiveWay> give_way_;
 };
+
+// Error(input) where the model of `dir` was trained with another tokenizer than the one that is
+// found for it; a warning where the command line names it.
+void check_tokenizer(const Arguments& args, const std::string& dir,
+                     const tokenizer::Tokenizer& tokenizer, const config::DataConfig& data);
 
 }  // namespace tfm::launch

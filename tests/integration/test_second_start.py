@@ -44,7 +44,8 @@ metrics: {jsonl: run.jsonl}
 
 def run(folder, program, *args, ranks=1, code=0):
     command = [*([MPIRUN, str(ranks)] if ranks > 1 else []), BIN / program, *args]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=300,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -93,6 +94,7 @@ def check(name, config, stops, *args, ranks=1):
                 shutil.rmtree(later)
     out = train()
     assert "resumed from" in out, out
+    assert "the learning rate goes" not in out, out
     broken = end(folder, "broken")
     one, other = files_of(whole / "ck"), files_of(broken / "ck")
     newest = f"step-{12:08}/"
@@ -102,6 +104,67 @@ def check(name, config, stops, *args, ranks=1):
             assert one[file] == other[file], f"{name}: {file} differs after a resume\n{one[file][-3000:]}\n{other[file][-3000:]}"
     assert numbers_of(whole) == numbers_of(broken), f"{name}: other numbers after a resume"
     assert files_of(whole / "out") == files_of(broken / "out"), f"{name}: other exports after a resume"
+
+
+def check_another_metric():
+    """The best of a metric that no longer decides is forgotten."""
+    folder = pathlib.Path("metric", "run")
+    start(folder, DECODER)
+    run(folder, "tfm-train", "cfg.yaml", "train.steps=6")
+    run(folder, "tfm-train", "cfg.yaml", "eval.stop.metric=loss")
+    best = json.loads((folder / f"ck/step-{12:08}/manifest.json").read_text())["best"]
+    evaluated = [json.loads(line) for line in (folder / "run.jsonl").read_text().splitlines()]
+    losses = {e["step"]: e["loss"] for e in evaluated if e["event"] == "eval" and e["step"] > 6}
+    assert best["metric"] == "loss" and best["value"] == min(losses.values()) == losses[best["step"]], (best, losses)
+
+
+def check_other_weights():
+    """Weights that a resumed run does not read are named."""
+    folder = pathlib.Path("weights", "run")
+    start(folder, DECODER.replace("{type: wsd, warmup_steps: 2, decay_steps: 4}", "{type: constant}"))
+    shutil.copytree(folder / "start", folder / "other")
+    run(folder, "tfm-train", "cfg.yaml", "model.init=start", "train.steps=3")
+    again = lambda init, steps: run(folder, "tfm-train", "cfg.yaml", f"model.init={init}", f"train.steps={steps}")
+    assert "is not read" not in again("start", 6)
+    assert "model.init other is not read: the run goes on from ck/step-00000006, and began with start" in again("other", 9)
+    assert "began with start" in again("other", 12)
+
+
+def check_another_tokenizer():
+    """A file that was replaced by one of the same size is not taken for the run's."""
+    folder = pathlib.Path("tokenizer", "run")
+    start(folder, DECODER.replace("tokenizer: bytes", "tokenizer: tokenizer.json"))
+    make = lambda text: run(folder, "tfm-data", "train-tokenizer", "--input", text, "--vocab-size", "260", "--output", "tokenizer.json")
+    make("other.txt")
+    train = lambda **how: run(folder, "tfm-train", "cfg.yaml", "train.steps=6", **how)
+    programs = (("tfm-generate", "ck", "--prompt", "the", "--max-tokens", "3"), ("tfm-eval", "ck"), ("tfm-convert", "export", "ck", "out", "--force"))
+    train()
+    first = [run(folder, *p) for p in programs]
+    shutil.copy(folder / "tokenizer.json", folder / "kept.json")
+    (folder / "a.txt").write_text("a different text of other letters, xyz xyz qqq " * 9)
+    make("a.txt")
+    for p in programs:
+        assert "is not the tokenizer that ck/step-00000006 was trained with" in run(folder, *p, code=3), p
+    assert "warning: tokenizer.json is not the tokenizer that" in run(folder, *programs[0], "--tokenizer", "tokenizer.json")
+    assert "data.tokenizer: tokenizer.json is not the tokenizer that ck/step-00000003 was trained with" in run(
+        folder, "tfm-train", "cfg.yaml", "checkpoint.resume=ck/step-00000003", code=3)
+    os.replace(folder / "kept.json", folder / "moved.json")
+    assert run(folder, *programs[0], "--tokenizer", "moved.json") == first[0]
+    os.replace(folder / "moved.json", folder / "tokenizer.json")
+    assert [run(folder, *p) for p in programs] == first
+    train()
+
+
+def check_early_stop():
+    """A run that stopped early has its last steps, and stops at once when started again."""
+    folder = pathlib.Path("early", "run")
+    start(folder, DECODER)
+    train = lambda: run(folder, "tfm-train", "cfg.yaml", "optimizer.lr=0", "eval.stop.patience=1", "checkpoint.every=100")
+    for _ in range(2):
+        out = train()
+        assert "early stop at step 4: " in out, out
+        assert sorted(f.name for f in folder.glob("ck/step-*")) == [f"step-{2:08}", f"step-{4:08}"], list(folder.glob("ck/*"))  # the best, the last
+    assert "resumed from" in out and "step 5/" not in out, out
 
 
 def main():
@@ -124,6 +187,10 @@ def main():
         check("twice", DECODER, ["STOP", 6], "precision=fp16")
         check("tuned", DECODER, ["STOP", 6], "model.init=start", "optimizer.type=sgd", "optimizer.momentum=0.9")
         check("pairs", PAIRS, ["STOP", 6], ranks=2)
+        check_another_metric()
+        check_other_weights()
+        check_another_tokenizer()
+        check_early_stop()
         os.chdir("/")
     print("a second start leaves what an unbroken run leaves: ok")
 

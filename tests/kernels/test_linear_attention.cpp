@@ -52,14 +52,14 @@ using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(LinearAttention, Types);
 
 // Lengths of one, of a chunk, of one more.
-const LinearCase kCases[]{{1, 1, {1, 4, true}},        {2, 64, {2, 5, true}},
-                          {1, 65, {1, 33, true}},      {2, 150, {2, 16, true}},
-                          {1, 27, {2, 6, true}, true}, {1, 1, {1, 3, false}},
-                          {2, 130, {2, 7, false}},     {2, 27, {1, 8, false}, true}};
+const LinearCase kLinearCases[]{{1, 1, {1, 4, true}},        {2, 64, {2, 5, true}},
+                                {1, 65, {1, 33, true}},      {2, 150, {2, 16, true}},
+                                {1, 27, {2, 6, true}, true}, {1, 1, {1, 3, false}},
+                                {2, 130, {2, 7, false}},     {2, 27, {1, 8, false}, true}};
 
 TYPED_TEST(LinearAttention, IsItsDefinition) {
   using T = TypeParam;
-  for (const LinearCase& c : kCases) {
+  for (const LinearCase& c : kLinearCases) {
     cpu::Stream s{2};
     auto segments = c.segments();
     Guarded<T> qkv(c.qkv()), y(c.rows() * c.sizes.width());
