@@ -206,19 +206,22 @@ config::Config shrink(const config::Config& config) {
   return c;
 }
 
+config::Config with_other_recompute(config::Config config) {
+  config.recompute = config.recompute == config::Recompute::none ? config::Recompute::full
+                                                                 : config::Recompute::none;
+  return config;
+}
+
 LayoutTraces trace_layout(const config::Config& config, const comm::Mesh& mesh,
                           const device::Device& device) {
   const config::Config alone = on_a_single_rank(config);
-  config::Config other = config;
-  other.recompute = config.recompute == config::Recompute::none ? config::Recompute::full
-                                                                : config::Recompute::none;
   config::Config no_zero = config;
   no_zero.parallel.zero = 0;
   LayoutTraces traces;
   traces.single =
       run_alone(alone, models::make_model(alone, comm::single_mesh())->parameters(), mesh, device);
   traces.layout = run(config, mesh, device);
-  traces.other_recompute = run(other, mesh, device);
+  traces.other_recompute = run(with_other_recompute(config), mesh, device);
   if (config.parallel.zero > 0) traces.no_zero = run(no_zero, mesh, device);
   return traces;
 }

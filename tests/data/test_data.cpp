@@ -169,6 +169,18 @@ TEST(Source, WeightsShareEveryBlock) {
   for (std::int32_t i = 0; i < 300; ++i) ASSERT_EQ(seen[1000000 + i], i < 200 ? 2 : 1);
 }
 
+// What raises small paths to a place each is given up by the large ones alike.
+TEST(Source, LargePathsGiveUpPlacesAlike) {
+  std::vector<std::pair<std::int32_t, double>> sizes{{50, 0.52}, {50, 0.48}};
+  for (int k = 0; k < 300; ++k) sizes.emplace_back(3, 1e-9);
+  const data::Source s = source_of(sizes, 1, true);
+  std::vector<std::int64_t> count(sizes.size());
+  for (std::int64_t i = 0; i < 1000; ++i)
+    ++count[static_cast<std::size_t>(sample_of(s, i)[0] / 1000000)];
+  EXPECT_NEAR(static_cast<double>(count[0]), 520 - 150, 1);
+  EXPECT_NEAR(static_cast<double>(count[1]), 480 - 150, 1);
+}
+
 // Whatever the weights and sizes: places of a block within one of the share, at least one each, and
 // an epoch that shows every sample in the fewest blocks.
 TEST(Source, SharesOfRandomMixtures) {

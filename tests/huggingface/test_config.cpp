@@ -86,6 +86,49 @@ TEST(HuggingFaceConfig, MeansWhatItMeansInTransformers) {
   EXPECT_GT(cases, 300U);
 }
 
+constexpr const char* kFixtures = TFM_SOURCE_DIR "/tests/fixtures/huggingface/";
+
+TEST(HuggingFaceConfig, OneLabelWithoutAProblemIsANumber) {
+  Json read = huggingface::read_config(std::string(kFixtures) + "bert_sequences_0");
+  const auto has = [](const std::string& tensor) { return tensor.starts_with("classifier."); };
+  const auto type_of = [&](const Json& problem, const Json& labels) {
+    read["problem_type"] = problem;
+    if (problem.is_null()) read.erase("problem_type");
+    read["id2label"] = labels;
+    return huggingface::model_of({read, "config.json"}, has).heads.at(0).type;
+  };
+  const Json one{{"0", "score"}}, two{{"0", "no"}, {"1", "yes"}};
+  EXPECT_EQ(type_of(nullptr, one), "regress");
+  EXPECT_EQ(type_of("regression", one), "regress");
+  EXPECT_EQ(type_of(nullptr, two), "classify");
+}
+
+TEST(HuggingFaceConfig, ExportsKeepTheTypeUnderEitherName) {
+  for (const auto& [key, other] : {std::pair{"dtype", "torch_dtype"}, {"torch_dtype", "dtype"}}) {
+    Json read = huggingface::read_config(std::string(kFixtures) + "gpt2_0");
+    read.erase(other);
+    read[key] = "bfloat16";
+    const config::ModelConfig m =
+        huggingface::model_of({read, "gpt2_0"}, [](const std::string&) { return false; });
+    const Json written = Json::parse(huggingface::huggingface_config(m, {}, read.dump()));
+    EXPECT_EQ(written[key], "bfloat16");
+    EXPECT_EQ(written[other], "bfloat16");
+  }
+}
+
+TEST(HuggingFaceConfig, EndsAreThoseOfTheModelWhereGenerationNamesNone) {
+  const std::string dir = testing::TempDir() + "/generation_ends";
+  io::create_directories(dir);
+  const auto ends = [&](const Json& generation) {
+    io::replace_file(dir + "/generation_config.json", generation.dump());
+    return huggingface::generation_rules({{"eos_token_id", {6, 9}}}, dir).end_ids;
+  };
+  using Ids = std::vector<std::int32_t>;
+  EXPECT_EQ(ends({{"eos_token_id", 4}}), (Ids{4}));
+  EXPECT_EQ(ends({{"bos_token_id", 4}}), (Ids{6, 9}));
+  EXPECT_EQ(ends({{"eos_token_id", nullptr}}), (Ids{6, 9}));
+}
+
 TEST(HuggingFaceConfig, OfVectorsNamesTheClassWithoutAHead) {
   for (const auto& [name, expected] : {std::pair{"bert_0", "BertModel"},
                                        {"big_bird_0", "BigBirdModel"},
@@ -93,8 +136,7 @@ TEST(HuggingFaceConfig, OfVectorsNamesTheClassWithoutAHead) {
                                        {"gemma3_text_0", "Gemma3TextModel"},
                                        {"gpt2_0", "GPT2Model"},
                                        {"qwen2_moe_0", "Qwen2MoeModel"}}) {
-    const Json read =
-        huggingface::read_config(std::string(TFM_SOURCE_DIR "/tests/fixtures/huggingface/") + name);
+    const Json read = huggingface::read_config(std::string(kFixtures) + name);
     config::ModelConfig m =
         huggingface::model_of({read, name}, [](const std::string&) { return false; });
     m.heads = {{.type = "embed", .labels = {}}};

@@ -31,6 +31,8 @@ TEST(TextCoverage, LeavesOutWhatIsNotPredicted) {
   expect_coverage(inference::text_coverage(plain, *bytes, 12), 12, 12, 4);
   auto words = text_of(put(folder / "b.txt", "a b\n\nc "));
   expect_coverage(inference::text_coverage(words, *bytes, 6), 6, 6, 2);
+  auto spaces = text_of(put(folder / "c.txt", "a\tb\vc\fd\re  f!"));
+  expect_coverage(inference::text_coverage(spaces, *bytes, 12), 12, 12, 5);
   words.paths.push_back(plain.paths[0]);
   expect_coverage(inference::text_coverage(words, *bytes, 6), 12, 12, 4);
 }

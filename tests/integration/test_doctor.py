@@ -96,6 +96,15 @@ def check_checkpoint_size():
         assert planned == written > 0, (keys, planned, written)
 
 
+def check_checkpoints_to_come():
+    """Those that are there give way: one comes on top of them."""
+    for there, to_come in ((0, 3), (1, 2), (2, 1)):
+        if there:
+            launch(BIN / "tfm-train", "cfg.yaml", "checkpoint.dir=room", "checkpoint.every=1", f"train.steps={there}")
+        assert examine("checkpoint.dir=room", "train.steps=100")["checkpoint"]["to_come"] == to_come, there
+    shutil.rmtree("room")
+
+
 def check_wrong_binding():
     if CORES < 2:
         return print("one core: skipped")
@@ -212,6 +221,13 @@ def check_missing_data():
     report, _ = launch(*one_rank(f"cd elsewhere; {program}", program), ranks=2, code=4)
     finds(report, "data", "text.txt of 13500 bytes on rank 0", "text.txt of 240 bytes on rank 1", "copy the same files")
     finds(examine("data.train.path=gone.txt", code=3), "data", "gone.txt: cannot be opened")
+    shutil.copy("text.txt", folder)
+    pathlib.Path("other.txt").write_text("longer " * 100)
+    (folder / "other.txt").write_text("longer " * 90)
+    program += " 'data.validation={type: text, path: other.txt}'"
+    report, _ = launch(*one_rank(f"cd elsewhere; {program}", program), ranks=2, code=4)
+    finds(report, "data", "other.txt of 700 bytes on rank 0", "other.txt of 630 bytes on rank 1", "copy the same files")
+    os.unlink("other.txt")
     shutil.rmtree(folder)
 
 
@@ -274,7 +290,8 @@ def main():
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         pathlib.Path("runs").mkdir()
-        for check in (check_a_clean_host, check_checkpoint_size, check_wrong_binding, check_more_threads_than_cores, check_a_slow_rank,
+        for check in (check_a_clean_host, check_checkpoint_size, check_checkpoints_to_come, check_wrong_binding,
+                      check_more_threads_than_cores, check_a_slow_rank,
                       check_a_pipeline, check_another_launcher, check_a_rank_that_never_comes, check_another_configuration,
                       check_another_build, check_a_read_only_directory, check_a_full_disk, check_a_directory_that_is_not_shared,
                       check_two_jobs_in_one_directory, check_missing_data, check_metrics_that_cannot_be_written, check_what_is_left_unused, check_pipes,

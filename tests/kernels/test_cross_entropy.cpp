@@ -118,6 +118,18 @@ TYPED_TEST(Loss, LossAndGradientOverASplitVocabulary) {
     }
 }
 
+// Lanes beside the last columns are not among the largest, where all logits are far below zero.
+TYPED_TEST(Loss, OfLogitsFarBelowZero) {
+  using T = TypeParam;
+  for (const std::int64_t cols : {1, 5, 33, 67}) {
+    LossCase near{6, cols, 1, 0.0}, far = near;
+    for (double& x : near.logits) x = std::round(x);
+    for (std::size_t i = 0; i < far.logits.size(); ++i) far.logits[i] = near.logits[i] - 1024;
+    expect_close(run<T>(far, 1, 1).loss, run<T>(near, 1, 1).loss, tolerance<T>(10), "loss");
+    expect_close(run<T>(far, 1, 1).gradient, run<T>(near, 1, 1).gradient, tolerance<T>(1), "d");
+  }
+}
+
 TEST(LossGradient, IsTimesTheWeightOfTheClass) {
   LossCase c{20, 9, 2, 0.1};
   const auto plain = run<double>(c, 1, 0.25);

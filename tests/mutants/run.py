@@ -41,7 +41,7 @@ constexpr bool tfm_mutant(int number) { return !std::is_constant_evaluated() && 
 
 class Mutant:
     def __init__(self, number, room, tests, file, old, new):
-        self.number, self.room, self.tests, self.file, self.new = number, room, tests, "framework/" + file, new
+        self.number, self.room, self.tests, self.file, self.new = number, room, tests, os.path.normpath("framework/" + file), new
         text = (ROOT / self.file).read_text()
         context = old.replace("«", "").replace("»", "")
         assert text.count(context) == 1, f"mutant {number}: {context!r} occurs {text.count(context)} times in {self.file}; expected once"
@@ -94,7 +94,8 @@ def write_sources(source, mutants):
 
 def build(source, folder, jobs, mutants):
     kinds = {t.split(":")[0].rstrip("0123456789") for m in mutants for t in m.tests}
-    programs = ["tfm-train", "tfm-eval", "tfm-generate", "tfm-convert", "tfm-plan", "tfm-verify"]
+    programs = ["tfm-" + name for name in ("bench", "convert", "data", "doctor", "eval", "generate", "plan", "predict", "probe", "report", "train",
+                                           "verify")]
     targets = {"unit": ["test-unit"], "ops": ["test-ops"], "ranks": ["test-distributed"], "script": programs,
                "emulated": ["emulated-verify"], "emulator-models": ["test-emulator-models"]}
     if not (folder / "build.ninja").exists():

@@ -21,8 +21,7 @@ plan::StepPlan plan_of(int ranks, std::vector<std::string> overrides,
                        const std::string& model =
                            "vocab_size: 64, d_model: 128, n_layers: 2, "
                            "n_heads: 4, max_seq_len: 16") {
-  for (const char* size : {"train.seq_len=16", "train.global_batch_size=16"})
-    overrides.emplace_back(size);
+  overrides.insert(overrides.begin(), {"train.seq_len=16", "train.global_batch_size=16"});
   config::Config c = config::parse_config(
       "model: {" +
           std::string(model.find("family") == std::string::npos ? "family: decoder, " : "") +
@@ -64,6 +63,16 @@ TEST(Traffic, OfDataParallelRanksIsTwoParameters) {
       EXPECT_NEAR(differences(all[0]), scalars, 1e-6);
     }
   }
+}
+
+// Several buckets, of which each of three ranks has a third.
+TEST(Traffic, OfThreeRanksIsThatOfTheirShares) {
+  const plan::StepPlan p = plan_of(3, {"train.global_batch_size=12", "train.micro_batch_size=2",
+                                       "parallel.zero=1", "parallel.bucket_bytes=20000"});
+  ASSERT_GT(p.buckets().size(), 3u);
+  const auto all = plan::textbook_traffic(p);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_NEAR(all[0].textbook / (kParameters * (4 + 4) * 2 / 3), 1, 0.01);
 }
 
 TEST(Traffic, OfALayerIsFourAllReduces) {

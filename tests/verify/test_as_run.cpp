@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "verify/as_run.h"
+#include "verify/bounds.h"
 #include "verify/reference_step.h"
 
 namespace tfm {
@@ -144,14 +145,44 @@ TEST(AsRun, TakesAsManyLayersAsFit) {
 }
 
 // check -> the tensor that it names, of those that found something.
-std::map<std::string, std::string> found(const std::string& precision,
-                                         const std::function<void(verify::Trace&)>& change) {
+std::map<std::string, std::string> found_in(const config::Config& config,
+                                            const std::function<void(verify::Trace&)>& change) {
   std::map<std::string, std::string> wrong;
   for (const verify::Finding& f :
-       verify::verify_as_run(run_config({"precision=" + precision, "recompute=full"}),
-                             comm::single_mesh(), device::Device::cpu(1), change))
+       verify::verify_as_run(config, comm::single_mesh(), device::Device::cpu(1), change))
     if (!f.ok()) wrong[f.check] = f.worst;
   return wrong;
+}
+std::map<std::string, std::string> found(const std::string& precision,
+                                         const std::function<void(verify::Trace&)>& change) {
+  return found_in(run_config({"precision=" + precision, "recompute=full"}), change);
+}
+
+TEST(AsRun, FindsNothingInAnUpdateWithoutClipping) {
+  for (const char* clip : {"optimizer.grad_clip=0", "optimizer.grad_clip=1e-3"})
+    EXPECT_EQ(found_in(run_config({clip}), [](verify::Trace&) {}),
+              (std::map<std::string, std::string>{}))
+        << clip;
+}
+
+TEST(AsRun, BoundsAreOfRoundingAndKinks) {
+  verify::PartNorms n{.reference = 4, .run = 1e-4, .elements = 1 << 20, .whole_elements = 1 << 20};
+  verify::Deviation d = verify::of_gradient(n, 2);
+  EXPECT_DOUBLE_EQ(d.error, 1e-2 / 2);
+  EXPECT_LT(d.bound, 1e-5);
+  n.kinks = 1e-6;
+  EXPECT_NEAR(verify::of_gradient(n, 2).bound, 1e-3 / 2 + d.bound, 1e-12);
+}
+
+TEST(AsRun, WhatHasToBeExactIsWorseThanAnyRounding) {
+  const config::Config c = run_config({});
+  const auto parts = plan::make_step_plan(c, comm::single_mesh()).model().parameters().slices();
+  const std::vector<std::size_t> place{0, 1, 2};
+  const verify::Finding f = verify::worst_part("copies", comm::single_mesh(), parts, place,
+                                               {{0.9, 1}, {1e-9, 0}, {0, 0}});
+  EXPECT_EQ(f.worst, parts[1].name);
+  EXPECT_EQ(f.ranks, std::vector<int>{0});
+  EXPECT_FALSE(f.ok());
 }
 
 TEST(AsRun, NamesWhatIsWrong) {

@@ -66,6 +66,15 @@ TEST(VerifyLayout, FindsNothingWhereNothingIsWrong) {
               Found{});
 }
 
+TEST(VerifyLayout, ComparesWithRecomputationOrWithout) {
+  using enum config::Recompute;
+  for (const auto& [given, other] : {std::pair{none, full}, {selective, none}, {full, none}}) {
+    config::Config c = config_with(0);
+    c.recompute = given;
+    EXPECT_EQ(verify::with_other_recompute(c).recompute, other);
+  }
+}
+
 // In the reference as in the layout, in every part.
 TEST(VerifyLayout, NamesThePartWithOneWrongElement) {
   const std::vector<std::string> names = part_names();
