@@ -158,38 +158,36 @@ int import(const std::string& from, const std::string& to, bool force) {
   return 0;
 }
 
-// Ids that generation begins, ends and pads with, if the tokenizer can be read; also sets
-// model.decoder_start.
-std::optional<tokenizer::SpecialIds> special_ids(config::Config& config) {
+// The tokenizer that belongs to an export, which has no ids of special tokens without it.
+std::unique_ptr<tokenizer::Tokenizer> tokenizer_of(const std::string& path,
+                                                   const config::DataConfig& data, bool needs_ids) {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   try {
-    tokenizer = tokenizer::load_tokenizer(config.data.tokenizer);
+    tokenizer = tokenizer::load_tokenizer(data.tokenizer);
   } catch (const Error& e) {
-    std::fprintf(stderr, "warning: config.json will have no ids of special tokens: %s\n", e.what());
-    return std::nullopt;
+    if (needs_ids)
+      std::fprintf(stderr, "warning: config.json will have no ids of special tokens: %s\n",
+                   e.what());
+    return nullptr;
   }
-  tokenizer::SpecialIds ids = tokenizer->special_ids();
-  if (!config.model.translates()) {
-    ids.end = tokenizer->document_end();
-    return ids;
-  }
-  const data::SentenceIds sentence = data::sentence_ids(*tokenizer, config.model.decoder_start);
-  config.model.decoder_start = sentence.begin;
-  ids.end = sentence.end;
-  return ids;
+  if (!data.source_tokenizer.empty()) return tokenizer;  // which is not exported
+  if (const std::string text = inference::other_tokenizer(path, *tokenizer, data); !text.empty())
+    throw Error(ExitCode::input, text + "; put that file back, for it belongs to the export");
+  return tokenizer;
 }
 
-// A tokenizer that cannot be read is named where it is missed.
-void expect_tokenizer(const std::string& path, const config::DataConfig& data) {
-  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
-  try {
-    tokenizer = tokenizer::load_tokenizer(data.tokenizer_or_bytes());
-  } catch (const Error&) {
-    return;
+// Ids that generation begins, ends and pads with; also sets model.decoder_start.
+tokenizer::SpecialIds special_ids(const tokenizer::Tokenizer& tokenizer,
+                                  config::ModelConfig& model) {
+  tokenizer::SpecialIds ids = tokenizer.special_ids();
+  if (!model.translates()) {
+    ids.end = tokenizer.document_end();
+    return ids;
   }
-  const std::string& spec = data.tokenizer;
-  if (const std::string text = inference::other_tokenizer(path, *tokenizer, spec); !text.empty())
-    throw Error(ExitCode::input, text + "; put that file back, for it belongs to the export");
+  const data::SentenceIds sentence = data::sentence_ids(tokenizer, model.decoder_start);
+  model.decoder_start = sentence.begin;
+  ids.end = sentence.end;
+  return ids;
 }
 
 int export_to(const std::string& from, const std::string& to, bool force) {
@@ -206,7 +204,6 @@ int export_to(const std::string& from, const std::string& to, bool force) {
                                      ? huggingface::HuggingFaceModel(path).provenance()
                                      : checkpoint::CheckpointReader(path).manifest().extra;
   const bool own = provenance == "{}";
-  if (config.data.source_tokenizer.empty()) expect_tokenizer(path, config.data);
   if (!config.data.source_tokenizer.empty()) {
     std::fprintf(stderr,
                  "warning: the export has no tokenizer: transformers has none of two files for "
@@ -214,7 +211,9 @@ int export_to(const std::string& from, const std::string& to, bool force) {
                  config.data.tokenizer_or_bytes().c_str(), config.data.source_tokenizer.c_str());
     config.data.tokenizer = "bytes";
   }
-  const auto ids = own ? special_ids(config) : std::nullopt;
+  std::optional<tokenizer::SpecialIds> ids;
+  if (const auto tokenizer = tokenizer_of(path, config.data, own); own && tokenizer)
+    ids = special_ids(*tokenizer, config.model);
   huggingface::write_huggingface(
       to, config.model, ids, own ? "" : provenance, inference::tokenizer_beside(path),
       config.data.tokenizer, [&](const std::string& part) {

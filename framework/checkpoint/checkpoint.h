@@ -66,11 +66,11 @@ struct CheckpointInfo {
   std::uint64_t seed = 0;
   // Layout of the writing run: {"data": 2, "tensor": 2}.
   std::map<std::string, std::int64_t> layout;
-  std::string config;           // YAML
-  std::string directory;        // from which its relative paths count; empty: none counts
-  std::string init;             // model.init; empty: random, or unknown
-  std::string tokenizer;        // data::fingerprint() of data.tokenizer; empty: none, or unknown
-  std::string extra = "{}";     // a JSON object supplied by the caller
+  std::string config;        // YAML
+  std::string directory;     // from which its relative paths count; empty: none counts
+  std::string init;          // model.init; empty: random, or unknown
+  std::string tokenizer;     // data::fingerprint_of_sides(); empty: no data.tokenizer, or unknown
+  std::string extra = "{}";  // a JSON object supplied by the caller
   optim::LossScale loss_scale;  // restored if it is dynamic
   std::optional<Best> best;     // of a run with eval.stop; dir/best links to its step
 };

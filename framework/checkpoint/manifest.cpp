@@ -98,6 +98,12 @@ std::optional<StridedRows> rows_of(const Shape& full, const Slice& s) {
   return StridedRows{outer, (s.end - s.begin) * inner, full[s.axis] * inner, s.begin * inner};
 }
 
+// Members that are absent where they are empty.
+static constexpr std::pair<const char*, std::string CheckpointInfo::*> kTexts[] = {
+    {"directory", &CheckpointInfo::directory},
+    {"init", &CheckpointInfo::init},
+    {"tokenizer", &CheckpointInfo::tokenizer}};
+
 static Json shard_json(const ShardFile& file) {
   return {{"name", file.name},
           {"bytes", file.bytes},
@@ -135,9 +141,8 @@ std::string to_text(const Manifest& m) {
   if (m.updates != m.step) body["updates"] = m.updates;
   if (m.evaluation_due) body["evaluation_due"] = true;
   if (m.data_tokens > 0) body["data_tokens"] = m.data_tokens;
-  for (const auto& [name, text] :
-       {std::pair{"directory", &m.directory}, {"init", &m.init}, {"tokenizer", &m.tokenizer}})
-    if (!text->empty()) body[name] = *text;
+  for (const auto& [name, text] : kTexts)
+    if (!(m.*text).empty()) body[name] = m.*text;
   if (m.loss_scale.dynamic)
     body["loss_scale"] = {{"value", m.loss_scale.value}, {"updates", m.loss_scale.updates}};
   if (m.best)
@@ -179,9 +184,8 @@ Manifest from_text(const std::string& path, std::string_view text) {
   m.samples_seen = number(root.at("samples_seen"));
   m.evaluation_due = root.find("evaluation_due").has_value();
   if (tokens) m.data_tokens = number(*tokens);
-  for (const auto& [name, text] :
-       {std::pair{"directory", &m.directory}, {"init", &m.init}, {"tokenizer", &m.tokenizer}})
-    if (const auto given = root.find(name)) *text = given->string();
+  for (const auto& [name, text] : kTexts)
+    if (const auto given = root.find(name)) m.*text = given->string();
   m.seed = root.at("seed").unsigned_integer();
   m.config = root.at("config").string();
   for (const auto& [axis, size] : root.at("layout").members()) m.layout[axis] = number(size);

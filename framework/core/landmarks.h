@@ -7,28 +7,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/philox.h"
+#include "core/random_blocks.h"
 #include "core/span.h"
 
 namespace tfm {
-
-// Number of pairs of a query and a key that lies at most `left` positions before and `right`
-// behind.
-template <class Int>
-constexpr Int pairs_within(Int left, Int right, Span<Int> queries, Span<Int> keys) {
-  const Int n = keys.size();
-  // The sum of min(max(i, 0), n) over i < x: i keys are at or before the i-th position.
-  const auto sum = [n](Int x) {
-    const Int m = Span<Int>{0, n}.nearest(x);
-    return m * (m - 1) / 2 + (std::max(x, n) - n) * n;
-  };
-  // Pairs whose key is at most so far behind the query.
-  const auto within = [&](Int reach) {
-    const Int first = queries.begin + reach + 1 - keys.begin;
-    return sum(first + queries.size()) - sum(first);
-  };
-  return within(right) - within(-left - 1);
-}
 
 template <class Int>
 struct BasicLandmarks {
@@ -151,41 +133,13 @@ struct BasicLandmarks {
   }
 
   // The i-th random block of a block of queries, -1 where there is none; and whether k is one.
-  constexpr Int drawn(Int q, Int i) const {
-    if (repeats) return -1;
-    const Others o(*this, q);
-    const std::int64_t begin = i * o.count / random, end = (i + 1) * o.count / random;
-    if (begin == end) return -1;
-    return o.block_at(static_cast<Int>(begin + draw(q, i, end - begin)));
-  }
-  constexpr bool draws(Int q, Int k) const {
-    const Others o(*this, q);
-    const std::int64_t x = o.index_of(k);
-    if (random == 0 || repeats || x < 0) return false;
-    return drawn(q, static_cast<Int>(((x + 1) * random - 1) / o.count)) == k;
-  }
+  constexpr Int drawn(Int q, Int i) const { return repeats ? -1 : others(q).drawn(i); }
+  constexpr bool draws(Int q, Int k) const { return !repeats && others(q).draws(k); }
 
  private:
-  // The blocks that a block of queries sees by no other rule.
-  struct Others {
-    Int low, high, beside, beside_end;  // [low, high) without [beside, beside_end)
-    std::int64_t count;
-    constexpr Others(const BasicLandmarks& l, Int q)
-        : low(l.first / l.block),
-          high(l.causal ? q - 1 : l.blocks - 1),
-          beside(std::clamp(q - 1, low, std::max(low, high))),
-          beside_end(std::clamp(q + 2, low, std::max(low, high))),
-          count(q < low || (!l.causal && q >= high)
-                    ? 0
-                    : std::max<Int>(0, high - low - (beside_end - beside))) {}
-    constexpr Int block_at(Int i) const {
-      return low + i < beside ? low + i : low + i + beside_end - beside;
-    }
-    constexpr Int index_of(Int k) const {
-      if (count == 0 || k < low || k >= high || (k >= beside && k < beside_end)) return -1;
-      return k < beside ? k - low : k - low - (beside_end - beside);
-    }
-  };
+  constexpr RandomBlocks<Int> others(Int q) const {
+    return {first / block, causal, blocks, q, random, key};
+  }
   constexpr bool strides(Int distance) const {
     return distance % step == 0 && distance / step <= steps;
   }
@@ -225,10 +179,6 @@ struct BasicLandmarks {
         if (const Int k = drawn(q, i); k >= 0) add(k, k + 1);
     }
     return sum;
-  }
-  constexpr std::int64_t draw(Int q, Int i, std::int64_t n) const {
-    const std::uint64_t word = key.word(static_cast<std::uint64_t>(q) * random + i);
-    return static_cast<std::int64_t>(word * static_cast<std::uint64_t>(n) >> 32);
   }
 };
 

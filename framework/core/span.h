@@ -17,6 +17,24 @@ struct Span {
   constexpr Span operator+(Int by) const { return {begin + by, end + by}; }
 };
 
+// Number of pairs of a query and a key that lies at most `left` positions before and `right`
+// behind.
+template <class Int>
+constexpr Int pairs_within(Int left, Int right, Span<Int> queries, Span<Int> keys) {
+  const Int n = keys.size();
+  // The sum of min(max(i, 0), n) over i < x: i keys are at or before the i-th position.
+  const auto sum = [n](Int x) {
+    const Int m = Span<Int>{0, n}.nearest(x);
+    return m * (m - 1) / 2 + (std::max(x, n) - n) * n;
+  };
+  // Pairs whose key is at most so far behind the query.
+  const auto within = [&](Int reach) {
+    const Int first = queries.begin + reach + 1 - keys.begin;
+    return sum(first + queries.size()) - sum(first);
+  };
+  return within(right) - within(-left - 1);
+}
+
 // each(f) calls f(span) for spans in `range`, none of them empty, in any order; they may overlap.
 // From the first to the last of their positions; empty if there are none.
 template <class Int, class Each>

@@ -189,7 +189,7 @@ std::unique_ptr<Dataset> RunData::open(const config::Config& config, const confi
 }
 
 RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(config)) {
-  if (!config.data.tokenizer.empty()) tokenizer_fingerprint = data::fingerprint(*tokenizer);
+  if (!config.data.tokenizer.empty()) tokenizer_fingerprint = fingerprint_of_sides(*tokenizer);
   const config::SourceConfig& train_source = config.data.train;
   const auto& validation_source = config.data.validation;
   if (const std::string text = unused_ids(config, *tokenizer);

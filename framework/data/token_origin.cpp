@@ -59,6 +59,11 @@ std::string fingerprint(const tokenizer::Tokenizer& tokenizer) {
   return sum.hex();
 }
 
+std::string fingerprint_of_sides(const tokenizer::Tokenizer& tokenizer) {
+  const std::string source = fingerprint(tokenizer.source());
+  return &tokenizer.target() == &tokenizer ? source : source + fingerprint(tokenizer.target());
+}
+
 void check_origin(const TokenFile& file, const std::optional<TokenOrigin>& origin,
                   const std::string& of, const std::string& spec) {
   if (!origin || origin->fingerprint == of) return;

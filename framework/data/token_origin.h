@@ -28,6 +28,8 @@ std::optional<TokenOrigin> read_origin(const TokenFile& file);
 // XXH3-128 of the text of every id and of the special ids, by which tokenizers are told apart
 // whose ids mean something else.
 std::string fingerprint(const tokenizer::Tokenizer& tokenizer);
+// The same of what may be a tokenizer for each side of translations.
+std::string fingerprint_of_sides(const tokenizer::Tokenizer& tokenizer);
 // Error(input) if the ids of a token file were made by another tokenizer than `spec`, whose
 // fingerprint is `of`.
 void check_origin(const TokenFile& file, const std::optional<TokenOrigin>& origin,

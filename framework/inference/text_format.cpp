@@ -22,11 +22,13 @@ std::string directory_of(const config::DataConfig& data) {
 }
 
 std::string other_tokenizer(const std::string& step_dir, const tokenizer::Tokenizer& tokenizer,
-                            const std::string& spec) {
+                            const config::DataConfig& data) {
   if (huggingface::is_huggingface(step_dir)) return {};
   const std::string trained = checkpoint::CheckpointReader(step_dir).manifest().tokenizer;
-  if (trained.empty() || trained == data::fingerprint(tokenizer)) return {};
-  return spec + " is not the tokenizer that " + step_dir +
+  if (trained.empty() || trained == data::fingerprint_of_sides(tokenizer)) return {};
+  return data.tokenizer_or_bytes() +
+         (data.source_tokenizer.empty() ? "" : " with " + data.source_tokenizer) +
+         " is not the tokenizer that " + step_dir +
          " was trained with: its ids mean something else";
 }
 

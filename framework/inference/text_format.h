@@ -44,10 +44,10 @@ TextFormat text_format_of_run(const std::string& provenance, const std::string& 
 // The working directory where a tokenizer of `data` is a path that counts from it, else empty: what
 // checkpoints record.
 std::string directory_of(const config::DataConfig& data);
-// What is wrong with a tokenizer, read from `spec`, for the model of `step_dir`; empty: nothing
-// that is known.
+// What is wrong with the tokenizer of `data` for the model of `step_dir`; empty: nothing that is
+// known.
 std::string other_tokenizer(const std::string& step_dir, const tokenizer::Tokenizer& tokenizer,
-                            const std::string& spec);
+                            const config::DataConfig& data);
 // The folder in which tfm-convert keeps the tokenizer of an imported checkpoint.
 std::string tokenizer_beside(const std::string& step_dir);
 

@@ -80,6 +80,7 @@ class TwoSides final : public Tokenizer {
   }
   SpecialIds special_ids() const override { return source_->special_ids(); }
   const Tokenizer& target() const override { return target_->target(); }
+  const Tokenizer& source() const override { return source_->source(); }
   std::size_t safe_cut(std::string_view text) const override { return source_->safe_cut(text); }
 
  private:

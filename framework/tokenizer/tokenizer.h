@@ -77,6 +77,8 @@ class Tokenizer {
   // The tokenizer of the target side of translations, if it encodes differently from the source
   // side. decode() is already that of the target side.
   virtual const Tokenizer& target() const { return *this; }
+  // The tokenizer of the source side, if decode() is another one's.
+  virtual const Tokenizer& source() const { return *this; }
 
   // The largest c for which encode(text[0, c)) followed by encode(text[c, ...)) is encode(text),
   // whatever is appended to `text`; 0 if there is no such place, or none is known. Long texts are

@@ -12,6 +12,7 @@
 #include "huggingface/sidecars.h"
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
+#include "inference/text_format.h"
 #include "models/registry.h"
 #include "train/engine_state.h"
 
@@ -120,6 +121,14 @@ void check_resumable(const std::string& path, const config::Config& config) {
                    *optim::make_rule(config.optimizer));
 }
 
+// Error(input) where the run's tokenizer is another one than when `path` was written.
+void require_tokenizer(const TrainingRun& run, const std::string& path,
+                       const std::string& or_else) {
+  const std::string text = inference::other_tokenizer(path, *run.data.tokenizer, run.config.data);
+  if (!text.empty())
+    throw Error(ExitCode::input, "data.tokenizer: " + text + "; put that file back, or " + or_else);
+}
+
 void resume(TrainingRun& run, const std::string& path) {
   const checkpoint::CheckpointReader reader(path);
   const checkpoint::Manifest& m = reader.manifest();
@@ -138,13 +147,10 @@ void resume(TrainingRun& run, const std::string& path) {
     warn("model.init " + model.init + " is not read: the run goes on from " + path +
          ", and began with " + (m.init.empty() ? "other weights" : m.init) +
          "; set another checkpoint.dir to begin anew");
-  const std::string& tokenizer = run.data.tokenizer_fingerprint;
-  if (!tokenizer.empty() && !m.tokenizer.empty() && tokenizer != m.tokenizer &&
-      before.data.tokenizer == run.config.data.tokenizer)
-    throw Error(ExitCode::input,
-                "data.tokenizer: " + before.data.tokenizer + " is not the tokenizer that " + path +
-                    " was trained with: ids mean something else; put that file back, or set "
-                    "another checkpoint.dir");
+  const config::DataConfig& data = run.config.data;
+  if (!data.tokenizer.empty() && before.data.tokenizer == data.tokenizer &&
+      before.data.source_tokenizer == data.source_tokenizer)
+    require_tokenizer(run, path, "set another checkpoint.dir");
   restore(reader, path, run.engine, true);
   optim::LossScale& scale = run.engine.loss_scale();
   if (scale.dynamic && m.loss_scale.dynamic) scale = m.loss_scale;
@@ -266,9 +272,13 @@ void start_from(TrainingRun& run) {
   const config::ModelConfig& model = run.config.model;
   if (model.random_init()) return;
   config::at_key(run.config.places, "model.init", [&] {
+    const std::string path = inference::verified_path(model.init, run.mesh.world());
+    const config::DataConfig& data = run.config.data;
     const inference::InitialWeights weights = inference::open_initial_weights(
-        inference::verified_path(model.init, run.mesh.world()), model,
-        run.engine.model().parameters(), run.config.train.seed);
+        path, model, run.engine.model().parameters(), run.config.train.seed);
+    const config::InitialConfig initial = inference::config_of_directory(path);
+    if (data.tokenizer == initial.tokenizer && data.source_tokenizer == initial.source_tokenizer)
+      require_tokenizer(run, path, "set data.tokenizer");
     run.engine.set_weights(weights.read);
     run.provenance = weights.provenance;
     run.init = model.init;

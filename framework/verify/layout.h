@@ -14,11 +14,10 @@ config::Config shrink(const config::Config& config);
 struct LayoutTraces {
   Trace single, layout, other_recompute, no_zero;
 };
+// A run whose steps have the same bits: without recomputation where there is some, else with all.
+config::Config with_other_recompute(config::Config config);
 // Collective over the mesh: trains in float64 on synthetic tokens. `device`: of the kind that the
 // configuration names.
-// Whose steps have the same bits: without recomputation where there is some, else with all.
-config::Config with_other_recompute(config::Config config);
-
 LayoutTraces trace_layout(const config::Config& config, const comm::Mesh& mesh,
                           const device::Device& device);
 // Collective over the mesh; the same findings on every rank.

@@ -89,11 +89,11 @@ comm::RankContext Launch::rank_context(const config::Config& config) {
 
 void check_tokenizer(const Arguments& args, const std::string& dir,
                      const tokenizer::Tokenizer& tokenizer, const config::DataConfig& data) {
-  const std::string text = inference::other_tokenizer(dir, tokenizer, data.tokenizer_or_bytes());
+  const std::string text = inference::other_tokenizer(dir, tokenizer, data);
   if (text.empty()) return;
   const bool named =
       args.has("--tokenizer") || std::ranges::any_of(args.overrides(), [](const std::string& o) {
-        return o.starts_with("data.tokenizer=");
+        return o.starts_with("data.tokenizer=") || o.starts_with("data.source_tokenizer=");
       });
   if (!named)
     throw Error(ExitCode::input, text + "; put that file back, or name a tokenizer by --tokenizer");

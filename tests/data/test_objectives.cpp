@@ -13,6 +13,7 @@
 #include "data/prepare.h"
 #include "data/run_data.h"
 #include "data/span_corruption.h"
+#include "data/token_origin.h"
 #include "support/compressed.h"
 #include "support/data_files.h"
 
@@ -225,6 +226,11 @@ TEST(Pairs, SidesMayHaveVocabulariesOfTheirOwn) {
   const auto t5 = tokenizer::load_tokenizer(fixtures + "t5.json");
   const data::Pairs pairs({{lines, lines, {}}}, *two, {{12, 1}}, 260, false, 1, -1, 512);
   const Read r(pairs, 0, 0, 1, pair_widths(12));
+  // Files that take the place of one side's are told apart.
+  const auto print = [](const tokenizer::Tokenizer& t) { return data::fingerprint_of_sides(t); };
+  const auto swapped = tokenizer::load_tokenizer(fixtures + "t5.json", "bytes");
+  EXPECT_EQ(print(*two), print(*t5) + print(*tokenizer::load_tokenizer("bytes")));
+  EXPECT_NE(print(*two), print(*swapped));
   Ids source = t5->encode("one two");
   source.push_back(1);
   EXPECT_TRUE(std::equal(source.begin(), source.end(), r[Field::source_ids].begin()));

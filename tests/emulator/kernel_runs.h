@@ -39,6 +39,10 @@ struct OnCpu {
     return s;
   }
 };
+// The type in which OnCpu has values of T, for kernels that round factors of products to bf16 on
+// CPUs alone (kernels/cpu/rounded_product.h): it computes with floats then.
+template <class D, class T>
+using Unrounded = std::conditional_t<std::is_same_v<D, OnCpu> && std::is_same_v<T, bf16>, float, T>;
 struct OnDevice {
   template <class T>
   using Array = Buffer<T>;
@@ -87,9 +91,6 @@ struct Result {
 };
 using Results = std::vector<Result>;
 
-// The type that CPUs round factors of small products to (kernels/cpu/rounded_product.h).
-template <class T>
-using Held = std::conditional_t<std::is_same_v<T, bf16>, T, Accum<T>>;
 // A rounding to T, or some of the type that T is computed in, of values up to `size`.
 template <class T>
 double rounding(double size = 1) {

@@ -27,8 +27,9 @@ struct DeltaCase {
   template <class D, class T>
   Results run() const {
     using W = Accum<T>;
+    using Data = Unrounded<D, T>;
     const std::int64_t rows = sequences * length, width = sizes.heads * sizes.values;
-    typename D::template Array<T> qkv("qkv", rounded<T>(random_values(rows * sizes.width(), 1))),
+    typename D::template Array<Data> qkv("qkv", rounded<T>(random_values(rows * sizes.width(), 1))),
         dy("dy", rounded<T>(random_values(rows * width, 3))), y("y", rows * width),
         again("again", rows * width), dqkv("dqkv", rows * sizes.width());
     Values steps = random_values(rows * 2 * sizes.heads, 2);
@@ -44,18 +45,18 @@ struct DeltaCase {
       dgates.assign(random_values(rows * 2 * sizes.heads, 6));
     }
     auto& s = D::stream();
-    const kernels::DeltaInputs<T> in{
+    const kernels::DeltaInputs<Data> in{
         sequences, length, sizes,
         qkv,       gates,  accumulate ? static_cast<std::int32_t*>(segments) : nullptr};
-    kernels::gated_delta(s, kernels::GatedDeltaArgs<T>{in, y, nullptr, borders});
-    kernels::gated_delta_backward(s, kernels::GatedDeltaBackwardArgs<T>{
+    kernels::gated_delta(s, kernels::GatedDeltaArgs<Data>{in, y, nullptr, borders});
+    kernels::gated_delta_backward(s, kernels::GatedDeltaBackwardArgs<Data>{
                                          in, borders, dy, dqkv, dgates, accumulate, accumulate});
-    kernels::gated_delta(s, kernels::GatedDeltaArgs<T>{in, again, state, nullptr});
+    kernels::gated_delta(s, kernels::GatedDeltaArgs<Data>{in, again, state, nullptr});
     return {{"y", y.values(), rounding<T>()},
             {"continued", again.values(), rounding<T>(4)},
-            {"state", state.values(), rounding<Held<T>>(4)},
+            {"state", state.values(), rounding<W>(4)},
             {"dqkv", dqkv.values(), rounding<T>(8)},
-            {"dgates", dgates.values(), rounding<Held<T>>(16)}};
+            {"dgates", dgates.values(), rounding<W>(16)}};
   }
 };
 

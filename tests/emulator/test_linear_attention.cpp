@@ -17,12 +17,13 @@ struct LinearCase {
   template <class D, class T>
   Results run() const {
     using W = Accum<T>;
+    using Data = Unrounded<D, T>;
     const std::int64_t rows = sequences * length, width = sizes.width();
     const auto array = [](const char* name, std::int64_t n, std::uint32_t stream) {
-      return typename D::template Array<T>(name, rounded<T>(random_values(n, stream)));
+      return typename D::template Array<Data>(name, rounded<T>(random_values(n, stream)));
     };
     auto qkv = array("qkv", rows * 3 * width, 1), dy = array("dy", rows * width, 2);
-    typename D::template Array<T> y("y", rows * width), again("again", rows * width),
+    typename D::template Array<Data> y("y", rows * width), again("again", rows * width),
         dqkv("dqkv", rows * 3 * width);
     typename D::template Array<W> sums("sums", rows * sizes.heads),
         state("state", sequences * sizes.heads * sizes.state());
@@ -33,14 +34,14 @@ struct LinearCase {
     if (accumulate) dqkv.assign(rounded<T>(random_values(rows * 3 * width, 3)));
     state.assign(Values(sequences * sizes.heads * sizes.state(), 0.5));
     auto& s = D::stream();
-    kernels::LinearAttentionArgs<T> a{
+    kernels::LinearAttentionArgs<Data> a{
         sequences, length, sizes, qkv, accumulate ? static_cast<std::int32_t*>(segments) : nullptr,
         y,         sums};
     kernels::linear_attention(s, a);
     kernels::linear_attention_backward(
-        s, kernels::LinearAttentionBackwardArgs<T>{a, dy, dqkv, accumulate});
+        s, kernels::LinearAttentionBackwardArgs<Data>{a, dy, dqkv, accumulate});
     Results all{{"y", y.values(), rounding<T>(2)},
-                {"sums", sums.values(), rounding<Held<T>>(std::is_same_v<T, bf16> ? 256 : 8000)},
+                {"sums", sums.values(), rounding<W>(8000)},
                 {"dqkv", dqkv.values(), rounding<T>(8)}};
     if (!sizes.causal) return all;
     a.segments = nullptr;
@@ -49,7 +50,7 @@ struct LinearCase {
     a.state = state;
     kernels::linear_attention(s, a);
     all.push_back({"continued", again.values(), rounding<T>(2)});
-    all.push_back({"state", state.values(), rounding<Held<T>>(std::is_same_v<T, bf16> ? 4 : 200)});
+    all.push_back({"state", state.values(), rounding<W>(200)});
     return all;
   }
 };

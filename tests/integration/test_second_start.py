@@ -137,7 +137,8 @@ def check_another_tokenizer():
     make = lambda text: run(folder, "tfm-data", "train-tokenizer", "--input", text, "--vocab-size", "260", "--output", "tokenizer.json")
     make("other.txt")
     train = lambda **how: run(folder, "tfm-train", "cfg.yaml", "train.steps=6", **how)
-    programs = (("tfm-generate", "ck", "--prompt", "the", "--max-tokens", "3"), ("tfm-eval", "ck"), ("tfm-convert", "export", "ck", "out", "--force"))
+    programs = (("tfm-generate", "ck", "--prompt", "the", "--max-tokens", "3"), ("tfm-eval", "ck"),
+                ("tfm-convert", "export", "ck", "out", "--force"))
     train()
     first = [run(folder, *p) for p in programs]
     shutil.copy(folder / "tokenizer.json", folder / "kept.json")
@@ -148,6 +149,8 @@ def check_another_tokenizer():
     assert "warning: tokenizer.json is not the tokenizer that" in run(folder, *programs[0], "--tokenizer", "tokenizer.json")
     assert "data.tokenizer: tokenizer.json is not the tokenizer that ck/step-00000003 was trained with" in run(
         folder, "tfm-train", "cfg.yaml", "checkpoint.resume=ck/step-00000003", code=3)
+    assert "is not the tokenizer that ck/step-00000006 was trained with" in run(
+        folder, "tfm-train", "cfg.yaml", "model.init=ck", "checkpoint.dir=next", "data.tokenizer=tokenizer.json", code=3)
     os.replace(folder / "kept.json", folder / "moved.json")
     assert run(folder, *programs[0], "--tokenizer", "moved.json") == first[0]
     os.replace(folder / "moved.json", folder / "tokenizer.json")
@@ -163,7 +166,8 @@ def check_early_stop():
     for _ in range(2):
         out = train()
         assert "early stop at step 4: " in out, out
-        assert sorted(f.name for f in folder.glob("ck/step-*")) == [f"step-{2:08}", f"step-{4:08}"], list(folder.glob("ck/*"))  # the best, the last
+        kept = sorted(f.name for f in folder.glob("ck/step-*"))
+        assert kept == [f"step-{2:08}", f"step-{4:08}"], kept  # the best, the last
     assert "resumed from" in out and "step 5/" not in out, out
 
 

@@ -175,7 +175,8 @@ def main():
                         error(number, problem)
     rows = [row for row in programs.reference.splitlines() if not row.startswith("| `data.validation.")]
     if "\n".join(rows) not in (ROOT / "configs/keys.md").read_text():
-        errors.append("configs/keys.md: its table differs from what tfm-train --keys prints without the keys of data.validation; replace it")
+        errors.append("configs/keys.md: its table differs from what tfm-train --keys prints without the keys of data.validation; "
+                      "replace it")
     errors += check_versions()
     for e in errors:
         print("error:", e)

@@ -36,7 +36,8 @@ def busy(f):
 
 
 def attention(f):
-    return "; ".join(f"{name}{f[f'{kind}_forward']}, {f[f'{kind}_backward']}" for kind, name in (("own", ""), ("cudnn", "cuDNN ")) if f"{kind}_forward" in f)
+    kinds = [(kind, name) for kind, name in (("own", ""), ("cudnn", "cuDNN ")) if f"{kind}_forward" in f]
+    return "; ".join(f"{name}{f[f'{kind}_forward']}, {f[f'{kind}_backward']}" for kind, name in kinds)
 
 
 def beside_pytorch(f):
@@ -51,8 +52,8 @@ def percent(f):
     return "; ".join(f.get(case, "-").replace(" %", "") for case in ("gpt2-1.5b on 8", "llama-8b on 8", "llama-8b on 64"))
 
 
-# Heading, text, and a table: measurement; names of its figures, which are columns (ROWS: they are rows; LIST: no table, LINES: with a line for
-# each); how a figure is written (None: not here).
+# Heading, text, and a table: measurement; names of its figures, which are columns (ROWS: they are rows; LIST: no table, LINES: with a
+# line for each); how a figure is written (None: not here).
 ROWS, LIST, LINES = {}, "list", "lines"
 SECTIONS = [
     ("## Training steps on CPUs", "Speed of a step relative to the faster of PyTorch 2.15 eager and compiled on the same cores; AdamW unless said.\n"

@@ -82,14 +82,14 @@ ROOMS = {
         ("core/visibility.h", "keys.part({«queries.begin - left», queries.end + right})", "keys.begin", ["unit:Visibility*"]),
         ("core/landmarks.h", "(k >= q - 1 && «k <= q + 1») || draws(q, k)", "k <= q", ["unit:Visibility*"]),
         ("core/landmarks.h", "add(«last», kNever);", "first", ["unit:Visibility*"]),
-        ("core/landmarks.h", "low + i < beside ? low + i : «low + i + beside_end - beside»", "low + i", ["unit:Visibility*"]),
+        ("core/random_blocks.h", "low + i < beside ? low + i : «low + i + beside_end - beside»", "low + i", ["unit:Visibility*"]),
         ("kernels/head_shares.h", "return first + «rank * share» + place;", "0", ["ranks2:*Contexts*"]),
         ("kernels/head_shares.h", "f(first + rank * share, «place», share)", "0", ["ranks2:*Contexts*"]),
         ("kernels/head_shares.h", "theirs.start(«static_cast<int>(chunk)»)", "0", ["ranks2:*Contexts*"]),
         ("ops/head_shares.cpp", "to + (backward ? all : own), «backward»}", "false", ["ops:*share_of*"]),
         ("data/loader.cpp", "mask[i] < 0 || «mask[i] != mask[i - 1]»", "false", ["script:test_chats"]),
         ("core/visibility.h", "return «most <= right && -least <= left» ?", "most <= right", ["unit:Visibility*"]),
-        ("core/landmarks.h", "within(right) - within(«-left - 1»)", "-left", ["unit:Visibility*"]),
+        ("core/span.h", "within(right) - within(«-left - 1»)", "-left", ["unit:Visibility*"]),
         ("core/landmarks.h", "distance / step <= steps", "distance / step < steps", ["unit:Visibility*"]),
         ("core/landmarks.h", "std::min(steps, «(reach - 1) / step»)", "reach / step - 1", ["unit:Visibility*"]),
         ("core/landmarks.h", "gap < 0 ? 1 : «gap / step + 1»", "gap / step + 2", ["unit:Visibility*"]),
@@ -482,7 +482,7 @@ ROOMS = {
         # With an odd number of terms, the row after the last one counts.
         ("kernels/cpu/rounded_product.cpp", "2 * p + 1 < rows", "2 * p + 1 <= rows", ["unit:RoundedProduct.*"]),
         # What lies behind a row whose last vector is less than half full is read.
-        ("kernels/cpu/rounded_product.cpp", "«terms - t - kWords»)", "terms - t", ["unit:RoundedProduct.*"]),
+        ("kernels/cpu/rounded_product.cpp", "«terms - t - kDotWords»)", "terms - t", ["unit:RoundedProduct.*"]),
         # The last of an odd number of rows is not solved.
         ("kernels/cpu/small_products.h", "if («s < n») solve_rows", "false", ["unit:GatedDelta/*:*Generated*:Documents.*"]),
         # The upper triangle in place of the lower one, between the two rows solved together.

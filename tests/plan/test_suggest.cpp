@@ -191,22 +191,6 @@ TEST(Suggest, OneMicroBatchThoughTwoDoNotFit) {
             1);
 }
 
-// Several sizes do not fit, the whole batch does: alone in its step it needs no sums of gradients.
-TEST(Choose, TheWholeBatchBehindSizesThatDoNotFit) {
-  const auto read = [](int size) {
-    return suggest_config({"model.d_model=256", "train.seq_len=2", "train.global_batch_size=60",
-                           "train.micro_batch_size=" + std::to_string(size)});
-  };
-  plan::DeviceModel device = device_of(std::int64_t{1} << 40);
-  device.memory_bytes = layout_of(read(60), device, 1).bytes;
-  EXPECT_LE(layout_of(read(1), device, 1).bytes, device.memory_bytes);
-  for (const int size : {12, 15, 20, 30})
-    EXPECT_GT(layout_of(read(size), device, 1).bytes, device.memory_bytes) << size;
-  config::Config chosen = read(1);
-  chosen.train.micro_batch_size = 0;
-  EXPECT_EQ(plan::choose(chosen, 1, device).layout.micro_batch_size, 60);
-}
-
 // Some seem to fit by what decides their time, batches of the longest length, and do not.
 TEST(Suggest, TheFastestThatFitWithBatchesOfEveryLength) {
   plan::DeviceModel device = device_of(std::int64_t{1} << 40);

@@ -9,11 +9,7 @@
 namespace tfm::kernels {
 namespace {
 
-constexpr std::int64_t kWords = 16;  // 32-bit words of a vector
 constexpr std::int64_t kTilePairs = kTileQueries / 2;
-
-// A row stride that avoids conflicts in cache sets.
-std::int64_t padded(std::int64_t columns) { return round_up(columns, kWords) + kWords; }
 
 // Operands of dot products: words of two bf16 terms.
 struct TermPairs {
@@ -43,7 +39,7 @@ struct GroupTiles {
         size(g.a.head_size),
         tiles(ceil_div(g.a.queries, kTileQueries)),
         stride(padded(g.a.keys)),
-        width(round_up(size, kWords)),
+        width(round_up(size, kDotWords)),
         q(g.a.q + g.q_at()),
         k(g.a.k + g.kv_at()),
         v(g.a.v + g.kv_at()),
@@ -72,7 +68,7 @@ struct GroupTiles {
     if (slopes) cap_products(products, visible, a.scale, a.softcap, slopes);
     return {products,
             visible,
-            round_up(tile.width, kWords),
+            round_up(tile.width, kDotWords),
             slopes ? 1 : a.scale,
             added,
             a.dropout.p > 0 ? tile.factors(r, visible, factors) : nullptr,
@@ -170,7 +166,7 @@ class Backward {
 
   // Weights and gradients of the scores, the latter also by rows.
   void softmax(const AttentionTile<float>& tile, const bf16* dout) {
-    const std::int64_t stride = g_.stride, filled = round_up(tile.width, kWords);
+    const std::int64_t stride = g_.stride, filled = round_up(tile.width, kDotWords);
     for (std::int64_t r = 0; r < tile.rows; ++r) {
       const float delta = part_ ? dot(tile, r, dout) : 0;
       float* const bias = dbias_ ? bias_gradients(tile, r) : nullptr;
@@ -186,8 +182,8 @@ class Backward {
   // A row's gradients of the bias: where those of the tile's one run are, else zeros beside.
   float* bias_gradients(const AttentionTile<float>& tile, std::int64_t r) const {
     if (tile.runs.size() == 1) return dbias_ + tile.bias_offset(r, tile.runs.front().key);
-    float* const all = scratch<float, struct BiasGradients>(tile.width + kWords);
-    std::fill_n(all, tile.width + kWords, 0.0f);
+    float* const all = scratch<float, struct BiasGradients>(tile.width + kDotWords);
+    std::fill_n(all, tile.width + kDotWords, 0.0f);
     return all;
   }
   void add_bias_gradients(const AttentionTile<float>& tile, std::int64_t r, const float* all) {

@@ -28,6 +28,12 @@ struct DotColumns {
   std::int64_t stride;  // at least n rounded up to a multiple of 16
 };
 
+inline constexpr std::int64_t kDotWords = 16;  // of a vector
+// A stride of rows of so many words that avoids conflicts in cache sets.
+constexpr std::int64_t padded(std::int64_t words) {
+  return (words + kDotWords - 1) / kDotWords * kDotWords + kDotWords;
+}
+
 // c (m, n) = a b, or c += a b. Up to 15 columns after the last one are also written.
 void dot_product(std::int64_t m, std::int64_t n, std::int64_t pairs, DotRows a, DotColumns b,
                  float* c, std::int64_t ldc, bool accumulate);

@@ -13,10 +13,7 @@ namespace tfm::kernels {
 #ifdef __x86_64__
 namespace {
 
-constexpr std::int64_t kWords = 16, kPairs = 16;  // of a vector, and of a tile of dot_product.h
-
-// Strides that are no multiple of a page's part keep columns in different sets of a cache.
-std::int64_t padded(std::int64_t words) { return round_up(words, kWords) + kWords; }
+constexpr std::int64_t kPairs = 16;  // of a tile of dot_product.h
 
 // Pairs of rows of x (rows, cols), times alpha, as words; zeros after the last row, `pairs` in all.
 TFM_DOT_TARGET void pair_rounded(const float* x, std::int64_t x_stride, std::int64_t rows,
@@ -31,7 +28,7 @@ TFM_DOT_TARGET void pair_rounded(const float* x, std::int64_t x_stride, std::int
   const __m512 factor = _mm512_set1_ps(alpha), zero = _mm512_setzero_ps();
   for (std::int64_t p = 0; p < pairs; ++p) {
     const float *low = x + 2 * p * x_stride, *high = low + x_stride;
-    for (std::int64_t j = 0; j < cols; j += kWords) {
+    for (std::int64_t j = 0; j < cols; j += kDotWords) {
       const __m512 a = 2 * p < rows ? _mm512_mul_ps(_mm512_loadu_ps(low + j), factor) : zero,
                    b = 2 * p + 1 < rows ? _mm512_mul_ps(_mm512_loadu_ps(high + j), factor) : zero;
       const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh(b, a);
@@ -46,14 +43,15 @@ TFM_DOT_TARGET void rounded_rows(const float* x, std::int64_t x_stride, std::int
                                  std::int64_t pairs) {
   const __m512 factor = _mm512_set1_ps(alpha);
   const auto part = [&](const float* from, std::int64_t left) TFM_DOT_TARGET {
-    const std::int64_t n = std::clamp<std::int64_t>(left, 0, kWords);
+    const std::int64_t n = std::clamp<std::int64_t>(left, 0, kDotWords);
     return _mm512_mul_ps(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), from),
                          factor);
   };
   for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t t = 0; t < 2 * pairs; t += 2 * kWords) {
+    for (std::int64_t t = 0; t < 2 * pairs; t += 2 * kDotWords) {
       const float* const from = x + r * x_stride + t;
-      const __m512 low = part(from, terms - t), high = part(from + kWords, terms - t - kWords);
+      const __m512 low = part(from, terms - t),
+                   high = part(from + kDotWords, terms - t - kDotWords);
       _mm512_storeu_si512(out + r * stride + t, (__m512i)_mm512_cvtne2ps_pbh(high, low));
     }
 }
