@@ -9,19 +9,12 @@
 #include "kernels/gemm.h"
 
 namespace tfm::inference {
-namespace {
-
-constexpr std::int64_t kTokensAtOnce = 1024;  // tokens of a rank per forward pass
-
-}  // namespace
 
 std::vector<float> embeddings(LoadedModel& model, const config::Config& config,
                               const data::EmbeddingTexts& texts) {
   const comm::Mesh& mesh = model.rank_context.mesh;
   const std::int64_t width = config.model.d_model;
-  nn::BatchShape shape = data::batch_shapes(config).front();
-  shape.sequences = std::clamp<std::int64_t>(
-      kTokensAtOnce / shape.length, 1, ceil_div(shape.sequences, mesh.layout.size(nn::kBatchAxes)));
+  const nn::BatchShape shape = data::forward_shape(config, mesh.layout);
   Inference inference(*model.model, model.rank_context, model.weights(), shape, width,
                       config.model.head_of_type("embed")->name);
   data::DataLoader loader(texts,

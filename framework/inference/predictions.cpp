@@ -14,8 +14,6 @@
 namespace tfm::inference {
 namespace {
 
-constexpr std::int64_t kTokensAtOnce = 1024;  // tokens of a rank per forward pass
-
 // Of all data ranks, in the order of texts and positions.
 std::vector<Prediction> gathered(const comm::Mesh& mesh, const std::vector<double>& mine,
                                  std::size_t classes) {
@@ -50,9 +48,7 @@ double Prediction::probability(std::int32_t of) const {
 std::vector<Prediction> predictions(LoadedModel& model, const config::Config& config,
                                     const config::HeadConfig& head, const data::Dataset& data) {
   const comm::Mesh& mesh = model.rank_context.mesh;
-  nn::BatchShape shape = data::batch_shapes(config).front();
-  shape.sequences = std::clamp<std::int64_t>(
-      kTokensAtOnce / shape.length, 1, ceil_div(shape.sequences, mesh.layout.size(nn::kBatchAxes)));
+  const nn::BatchShape shape = data::forward_shape(config, mesh.layout);
   const std::int64_t classes = head.type == "regress" ? 1 : head.classes;
   Inference inference(*model.model, model.rank_context, model.weights(), shape, classes, head.name);
   const FieldInfo& labels = info_of(data::label_field(head));
