@@ -92,13 +92,14 @@ std::unique_ptr<nn::Mixer> make_latent(nn::Context& c, const std::string& name,
                                    rotary_of(l, stack.longrope, a.rope_size)});
 }
 
-std::unique_ptr<nn::Mixer> make_gated_delta(nn::Context& c, const std::string& name,
-                                            const config::LayerConfig& l, const StackInfo& stack) {
+template <class RecurrentMixer>
+std::unique_ptr<nn::Mixer> make_recurrence(nn::Context& c, const std::string& name,
+                                           const config::LayerConfig& l, const StackInfo& stack) {
   const config::AttentionConfig& a = l.attention;
-  TFM_CHECK(stack.causal, "states of the gated delta rule pass from position to position");
-  return std::make_unique<nn::GatedDelta>(
+  TFM_CHECK(stack.causal, "states pass from position to position");
+  return std::make_unique<RecurrentMixer>(
       c, name,
-      nn::GatedDelta::Options{.width = stack.d_model,
+      nn::Recurrence::Options{.width = stack.d_model,
                               .sizes = {a.key_heads, l.n_heads, l.d_head, a.value_size},
                               .convolution = a.convolution,
                               .qkv_bias = l.has_qkv_bias(),
@@ -122,7 +123,7 @@ std::map<std::string_view, MakeMixer>& mixers() {
   static std::map<std::string_view, MakeMixer> all{{"softmax", make_attention},
                                                    {"latent", make_latent},
                                                    {"linear", make_linear},
-                                                   {"gated_delta", make_gated_delta}};
+                                                   {"gated_delta", make_recurrence<nn::GatedDelta>}};
   return all;
 }
 

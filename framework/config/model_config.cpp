@@ -10,6 +10,15 @@ std::vector<std::string_view>& mixer_types() {
   static std::vector<std::string_view> all{"softmax", "latent", "linear", "gated_delta"};
   return all;
 }
+const std::vector<std::string_view>& recurrent_types() {
+  static const std::vector<std::string_view> all{"gated_delta"};
+  return all;
+}
+
+bool AttentionConfig::recurs() const {
+  return std::ranges::find(recurrent_types(), type) != recurrent_types().end();
+}
+bool AttentionConfig::has_state() const { return type == "linear" || recurs(); }
 
 std::vector<std::string_view>& head_types() {
   static std::vector<std::string_view> all{"lm", "classify", "tag", "regress", "embed"};

@@ -49,13 +49,17 @@ struct AttentionConfig {
   std::int64_t q_rank = 0;  // of rows from which queries are made; 0: the layer's input
   // Filled where the type is latent: 4 value_size; d_head / 3, even; and d_head - rope_size.
   std::int64_t kv_rank = 0, rope_size = 0, value_size = 0;
-  // Type gated_delta has a state of d_head times value_size elements for each of n_heads. Filled
-  // where the type is that: n_heads; 4; and value_size with d_head.
+  // Types that recur have a state of d_head times value_size elements for each of n_heads. Filled
+  // there: n_heads; 4; and value_size with d_head.
   std::int64_t key_heads = 0, convolution = 0;
+  bool recurs() const;     // the type is one of recurrent_types()
+  bool has_state() const;  // heads pass a state from position to position in place of scores
   bool operator==(const AttentionConfig&) const = default;
 };
 // The types of mixers, and a place for more (models/layer_parts.h).
 std::vector<std::string_view>& mixer_types();
+// Those whose states pass forwards alone, behind a convolution.
+const std::vector<std::string_view>& recurrent_types();
 // One layer: a mixer of positions, a feed-forward network, and their norms.
 struct LayerConfig {
   AttentionConfig attention;

@@ -96,7 +96,7 @@ void check_context(const Config& c, int ranks, const Refuse& refuse) {
     const std::string& type = layer->attention.type;
     for (const auto& [key, heads] : {std::pair{"n_heads", layer->n_heads},
                                      {"attention.key_heads", layer->attention.key_heads}})
-      if ((type == "linear" || type == "gated_delta") && heads % (c.parallel.tensor * context) != 0)
+      if (layer->attention.has_state() && heads % (c.parallel.tensor * context) != 0)
         refuse({"parallel.context", path + key},
                "attention.type " + type + " shares out heads over parallel.tensor " +
                    text(c.parallel.tensor) + " * parallel.context " + text(context) + ", but " +

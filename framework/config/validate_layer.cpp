@@ -177,8 +177,8 @@ void check_latent(const LayerConfig& l, const std::string& path, const Report& r
   for (const auto& [name, value] :
        {std::pair{"q_rank", a.q_rank}, {"kv_rank", a.kv_rank}, {"rope_size", a.rope_size}})
     only_with(report)(value > 0, latent, key + name, "attention.type latent", "0");
-  only_with(report)(a.value_size > 0, latent || a.type == "gated_delta", key + "value_size",
-                    "attention.type latent or gated_delta", "0");
+  only_with(report)(a.value_size > 0, latent || a.recurs(), key + "value_size",
+                    "attention.type latent, " + join(recurrent_types()), "0");
   if (!latent) return;
   const auto wrong = [&](const char* other, const std::string& problem) {
     report({key + "type", path + other}, "attention.type latent " + problem, "");
@@ -208,7 +208,7 @@ void check_latent(const LayerConfig& l, const std::string& path, const Report& r
 // Rules of the mixers that have states in place of scores.
 void check_states(const LayerConfig& l, const std::string& path, const Report& report) {
   const std::string& type = l.attention.type;
-  if (type != "linear" && type != "gated_delta") return;
+  if (!l.attention.has_state()) return;
   const auto wrong = [&](const std::string& other, const std::string& problem) {
     report({path + "attention.type", path + other}, "attention.type " + type + " " + problem, "");
   };
@@ -220,7 +220,7 @@ void check_states(const LayerConfig& l, const std::string& path, const Report& r
               word(l.position));
   if (l.n_kv_heads != l.n_heads)
     wrong("n_kv_heads", "has no groups of heads; expected n_kv_heads " + std::to_string(l.n_heads) +
-                            (type == "linear" ? ", found " : ", and attention.key_heads ") +
+                            (l.attention.recurs() ? ", and attention.key_heads " : ", found ") +
                             std::to_string(l.n_kv_heads));
   if (l.qk_norm != QkNorm::none)
     wrong("qk_norm",
@@ -234,19 +234,19 @@ void check_states(const LayerConfig& l, const std::string& path, const Report& r
               number_text(l.dropout.attention));
 }
 
-void check_gated_delta(const LayerConfig& l, const std::string& path, const ModelConfig& m,
-                       const Report& report) {
+void check_recurrence(const LayerConfig& l, const std::string& path, const ModelConfig& m,
+                      const Report& report) {
   const AttentionConfig& a = l.attention;
   const std::string key = path + "attention.";
-  const bool delta = a.type == "gated_delta";
   for (const auto& [name, value] :
        {std::pair{"key_heads", a.key_heads}, {"convolution", a.convolution}})
-    only_with(report)(value > 0, delta, key + name, "attention.type gated_delta", "0");
-  if (!delta) return;
+    only_with(report)(value > 0, a.recurs(), key + name,
+                      "attention.type " + join(recurrent_types()), "0");
+  if (!a.recurs()) return;
   if (m.family == Family::encoder)
     report({key + "type", "model.family"},
-           "attention.type gated_delta passes a state from position to position; expected family "
-           "decoder",
+           "attention.type " + a.type +
+               " passes a state from position to position; expected family decoder",
            "");
   if (a.key_heads > 0 && l.n_heads % a.key_heads != 0)
     report({key + "key_heads", path + "n_heads"},
@@ -336,7 +336,7 @@ void check_layer(const LayerConfig& l, const std::string& path, const ModelConfi
   check_landmarks(l, path, m, report);
   check_latent(l, path, report);
   check_states(l, path, report);
-  check_gated_delta(l, path, m, report);
+  check_recurrence(l, path, m, report);
   check_norms(l, path, report);
   check_experts(l, path, report);
 }

@@ -174,10 +174,11 @@ void check_encoder(const ModelConfig& m, const Report& report) {
   if (!m.translates()) return;
   const auto stacks = m.stacks();
   for (const LayerConfig& l : stacks.front())
-    if (l.attention.type == "gated_delta")
+    if (l.attention.recurs())
       return report({"model.encoder_layers", "model.attention.type"},
-                    "attention.type gated_delta passes a state from position to position, and an "
-                    "encoder sees both sides; expected another type in encoder_layers",
+                    "attention.type " + l.attention.type +
+                        " passes a state from position to position, and an encoder sees both "
+                        "sides; expected another type in encoder_layers",
                     "");
 }
 
@@ -280,7 +281,7 @@ void fill_derived(ModelConfig& m, std::int64_t seq_len) {
       if (a.rope_size == 0) a.rope_size = std::max<std::int64_t>(2, l.d_head / 6 * 2);
       if (a.value_size == 0) a.value_size = l.d_head - a.rope_size;
       if (a.kv_rank == 0) a.kv_rank = 4 * a.value_size;
-    } else if (a.type == "gated_delta") {
+    } else if (a.recurs()) {
       if (a.key_heads == 0) a.key_heads = l.n_heads;
       if (a.value_size == 0) a.value_size = l.d_head;
       if (a.convolution == 0) a.convolution = 4;

@@ -5,6 +5,11 @@
 // with q and k of length 1, and q times 1 / sqrt(Dk). It is computed in chunks of positions (their
 // section 3.3): within a chunk by products and a triangular system, from chunk to chunk by the
 // state. States and all sums have type Accum<T>.
+//
+// Without the correction this is the state space of Mamba-2 (Dao and Gu 2024, "Transformers are
+// SSMs", section 6), where q, k, v and beta are C, B, x and the time step:
+//   S = exp(g) S + k (beta v)^T,  y = S^T q + skip v,
+// with q and k as they are.
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -17,6 +22,7 @@ inline constexpr std::int64_t kDeltaChunk = 64;  // positions
 struct DeltaSizes {
   std::int64_t key_heads = 0, heads = 0;  // H / KH consecutive heads have one query and one key
   std::int64_t keys = 0, values = 0;      // Dk and Dv columns of a head
+  bool corrects = true;                   // false: a state space
   constexpr std::int64_t key_width() const { return key_heads * keys; }
   constexpr std::int64_t width() const { return 2 * key_width() + heads * values; }
   constexpr std::int64_t state() const { return keys * values; }
@@ -30,6 +36,7 @@ struct DeltaInputs {
   DeltaSizes sizes;
   const T* qkv = nullptr;           // (B T, width()): queries, keys, values
   const Accum<T>* gates = nullptr;  // (B T, 2 H): beta, then g <= 0
+  const T* skip = nullptr;          // (H); null: zeros
   // (B T): a state begins with zeros where they change; null: at the first position alone.
   const std::int32_t* segments = nullptr;
 };
@@ -45,15 +52,18 @@ struct GatedDeltaBackwardArgs : DeltaInputs<T> {
   const T* dy = nullptr;
   T* dqkv = nullptr;
   Accum<T>* dgates = nullptr;
+  Accum<T>* skip_terms = nullptr;             // (B T, H): of the gradient of `skip`
   bool adds_qkv = false, adds_gates = false;  // whether they are added to
 };
 
 // Gates from two projections of each head (their section 3.4, after Gu and Dao 2023):
-// beta = sigmoid(x), g = -exp(log_rate) softplus(x' + bias).
+// beta = sigmoid(x), g = -exp(log_rate) softplus(x' + bias); or, of a state space, from one:
+// beta = softplus(x' + bias).
 template <class T>
 struct DeltaGatesArgs {
   std::int64_t rows = 0, heads = 0;
-  const T* x = nullptr;         // (N, 2 H): for beta, then for g
+  bool two = true;              // projections
+  const T* x = nullptr;         // (N, 2 H): for beta, then for g; or (N, H)
   const T* log_rate = nullptr;  // (H)
   const T* bias = nullptr;      // (H)
   Accum<T>* gates = nullptr;    // (N, 2 H)

@@ -79,13 +79,15 @@ struct Delta {
     return ((c.sequence * a.sizes.chunks(a.length) + c.index) * a.sizes.heads + head_index(h)) *
            a.sizes.state();
   }
+  constexpr W skip(std::int64_t h) const { return a.skip ? W(a.skip[head_index(h)]) : W(0); }
   constexpr W scale() const { return W(1) / std::sqrt(static_cast<W>(a.sizes.keys)); }
 
-  // Queries and keys of length 1, and their products.
+  // Queries and keys, whose length becomes 1 where they correct, and their products.
   constexpr void load_keys() const {
     const std::int64_t width = a.sizes.keys, n = c.n;
     const auto unit = [&](auto source, Matrix<W> to, W* inverse, W factor) {
       team.each(n, width, [&](std::int64_t i, std::int64_t j) { to(i, j) = W(source(i)[j]); });
+      if (!a.sizes.corrects) return;
       team.sums(
           n, width, [&](std::int64_t i, std::int64_t j) { return to(i, j) * to(i, j); },
           [&](std::int64_t i, W sum) { inverse[i] = W(1) / std::sqrt(sum + W(kDeltaEps)); });
@@ -94,7 +96,10 @@ struct Delta {
     unit([this](std::int64_t i) { return key(i); }, m.k, m.inverse_k, W(1));
     unit([this](std::int64_t i) { return query(i); }, m.q, m.inverse_q, scale());
     transpose(team, n, width, m.k, m.kt);
-    product(team, n, n, width, 1, m.k, m.kt, 0, m.kk);
+    if (a.sizes.corrects)
+      product(team, n, n, width, 1, m.k, m.kt, 0, m.kk);
+    else
+      team.each(n, n, [&](std::int64_t i, std::int64_t j) { m.kk(i, j) = 0; });
     product(team, n, n, width, 1, m.q, m.kt, 0, m.qk);
   }
 
@@ -130,16 +135,20 @@ struct Delta {
     });
   }
 
-  // x, the corrections of head h, from the state before; and u: what the state holds at the keys.
+  // x, the corrections of head h, from the state before; and u: what the state holds at the keys,
+  // zeros where nothing is corrected.
   constexpr void correct(std::int64_t h, Matrix<W> state) const {
     const auto& t = m;
     const T* const v = a.qkv + value_column(h);
     const std::int64_t width = a.sizes.width(), values = a.sizes.values, first = row(0);
-    product(team, c.n, values, a.sizes.keys, 1, t.k, state, 0, t.u);
+    if (a.sizes.corrects)
+      product(team, c.n, values, a.sizes.keys, 1, t.k, state, 0, t.u);
+    else
+      team.each(c.n, values, [&](std::int64_t i, std::int64_t j) { t.u(i, j) = 0; });
     team.each(c.n, values, [&](std::int64_t i, std::int64_t j) {
       t.x(i, j) = t.beta[i] * (W(v[(first + i) * width + j]) - t.kept[i] * t.u(i, j));
     });
-    team.solve(c.n, values, false, t.corrected, t.x);
+    if (a.sizes.corrects) team.solve(c.n, values, false, t.corrected, t.x);
   }
 };
 
@@ -178,9 +187,11 @@ constexpr void delta_forward(const Team& team, const GatedDeltaArgs<T>& a, std::
       team.each(n, values, [&](std::int64_t i, std::int64_t j) { t.u(i, j) *= t.kept[i]; });
       add_lower(team, n, values, t.attended, t.x, t.u);
       T* const y = a.y + d.row(0) * a.sizes.heads * values + d.head_index(h) * values;
-      const std::int64_t width = a.sizes.heads * values;
+      const std::int64_t width = a.sizes.heads * values, of_v = a.sizes.width();
+      const T* const v = a.qkv + d.row(0) * of_v + d.value_column(h);
+      const W skip = d.skip(h);
       team.each(n, values, [&](std::int64_t i, std::int64_t j) {
-        y[i * width + j] = T(t.u(i, j));
+        y[i * width + j] = T(a.skip ? t.u(i, j) + skip * W(v[i * of_v + j]) : t.u(i, j));
         t.x(i, j) *= t.decay(n - 1, i);
       });
       product_t(team, keys, values, n, 1, t.k, t.x, t.kept[n - 1], state);

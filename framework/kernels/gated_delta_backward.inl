@@ -33,8 +33,10 @@ struct DeltaBackward : Delta<T, Team> {
     for (std::int64_t h = 0; h < this->heads(); ++h) head(h);
     add_lower(team, n, keys, m.dqk, m.k, m.dq);
     add_lower_t(team, n, keys, m.dqk, m.q, m.dk);
-    add_lower(team, n, keys, m.dkk, m.k, m.dk);
-    add_lower_t(team, n, keys, m.dkk, m.k, m.dk);
+    if (a.sizes.corrects) {
+      add_lower(team, n, keys, m.dkk, m.k, m.dk);
+      add_lower_t(team, n, keys, m.dkk, m.k, m.dk);
+    }
     if (!g.dqkv) return;
     put_rows(this->query(0), m.q, m.dq, m.inverse_q, this->scale());
     put_rows(this->key(0), m.k, m.dk, m.inverse_k, W(1));
@@ -45,10 +47,14 @@ struct DeltaBackward : Delta<T, Team> {
   constexpr void put_rows(const T* from, Matrix<W> unit, Matrix<W> d, const W* inverse,
                           W scale) const {
     const std::int64_t keys = a.sizes.keys, width = a.sizes.width();
+    T* const to = g.dqkv + (from - a.qkv);
+    if (!a.sizes.corrects)
+      return team.each(c.n, keys, [&](std::int64_t i, std::int64_t j) {
+        put(to[i * width + j], d(i, j), g.adds_qkv);
+      });
     team.sums(
         c.n, keys, [&](std::int64_t i, std::int64_t j) { return unit(i, j) * d(i, j); },
         [&](std::int64_t i, W sum) { m.dg[i] = sum / scale; });
-    T* const to = g.dqkv + (from - a.qkv);
     team.each(c.n, keys, [&](std::int64_t i, std::int64_t j) {
       put(to[i * width + j], inverse[i] * (scale * d(i, j) - unit(i, j) * m.dg[i]), g.adds_qkv);
     });
@@ -62,13 +68,16 @@ struct DeltaBackward : Delta<T, Team> {
     transpose(team, n, values, m.x, m.xt);
     into_corrections(h);
     lower_of(team, n, values, 1, m.dy, m.xt, m.dattended);
-    lower_of(team, n, values, -1, m.r, m.xt, m.dcorrected);
+    if (a.sizes.corrects)
+      lower_of(team, n, values, -1, m.r, m.xt, m.dcorrected);
+    else
+      team.each(n, n, [&](std::int64_t i, std::int64_t j) { m.dcorrected(i, j) = 0; });
     into_products();
     into_keys();
     into_gates(h);
     // Here m.dy and m.u are as into_keys() has scaled them.
     product_t(team, keys, values, n, 1, m.q, m.dy, m.kept[n - 1], dstate(h));
-    product_t(team, keys, values, n, -1, m.k, m.u, 1, dstate(h));
+    if (a.sizes.corrects) product_t(team, keys, values, n, -1, m.k, m.u, 1, dstate(h));
   }
 
   constexpr void load_states(std::int64_t h) const {
@@ -87,7 +96,8 @@ struct DeltaBackward : Delta<T, Team> {
               [&](std::int64_t i, std::int64_t j) { m.dy(i, j) = W(dy[i * width + j]); });
   }
 
-  // m.r: gradients of what corrections are solved from; of it dbeta and gradients of values.
+  // m.r: gradients of what corrections are solved from; of it dbeta and gradients of values, and
+  // what passes by the state.
   constexpr void into_corrections(std::int64_t h) const {
     const std::int64_t n = c.n, values = a.sizes.values, width = a.sizes.width(),
                        at = this->row(0) * width + this->value_column(h);
@@ -97,16 +107,25 @@ struct DeltaBackward : Delta<T, Team> {
         n, values, [&](std::int64_t i, std::int64_t j) { return m.x(i, j) * m.r(i, j); },
         [&](std::int64_t i, W sum) { m.dlasting[i] = sum; });
     add_lower_t(team, n, values, m.attended, m.dy, m.r);
-    team.solve(n, values, true, m.corrected, m.r);
+    if (a.sizes.corrects) team.solve(n, values, true, m.corrected, m.r);
     team.sums(
         n, values,
         [&](std::int64_t i, std::int64_t j) {
           return m.r(i, j) * (W(a.qkv[at + i * width + j]) - m.kept[i] * m.u(i, j));
         },
         [&](std::int64_t i, W sum) { m.dbeta[i] = sum; });
+    if (g.skip_terms)
+      team.sums(
+          n, values,
+          [&](std::int64_t i, std::int64_t j) { return m.dy(i, j) * W(a.qkv[at + i * width + j]); },
+          [&](std::int64_t i, W sum) {
+            g.skip_terms[this->row(i) * a.sizes.heads + this->head_index(h)] = sum;
+          });
     if (!g.dqkv) return;
+    const W skip = this->skip(h);
     team.each(n, values, [&](std::int64_t i, std::int64_t j) {
-      put(g.dqkv[at + i * width + j], m.beta[i] * m.r(i, j), g.adds_qkv);
+      const W d = m.beta[i] * m.r(i, j);
+      put(g.dqkv[at + i * width + j], a.skip ? d + skip * m.dy(i, j) : d, g.adds_qkv);
     });
   }
 
@@ -150,7 +169,7 @@ struct DeltaBackward : Delta<T, Team> {
           [&](std::int64_t i, W sum) { m.dg[i] += sum; });
     };
     through(m.dy, 1, m.q, m.dq);
-    through(m.u, -1, m.k, m.dk);
+    if (a.sizes.corrects) through(m.u, -1, m.k, m.dk);
     product(team, n, keys, values, 1, m.x, m.dstate_t, 1, m.dk);
   }
 

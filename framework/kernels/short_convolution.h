@@ -1,7 +1,7 @@
 #pragma once
 // A causal convolution of each column of a sequence with K weights of its own, then SiLU (Gu and
 // Dao 2023, "Mamba", section 3.4):
-//   s[t] = sum over k < K of w[k] x[t - K + 1 + k],  y = s sigmoid(s).
+//   s[t] = b + sum over k < K of w[k] x[t - K + 1 + k],  y = s sigmoid(s).
 // Positions before a sequence, or of another segment, are zeros.
 #include <cstdint>
 
@@ -18,6 +18,7 @@ struct ShortConvolutionArgs {
   int kernel = 0;                                    // K
   const T* x = nullptr;                              // (B T, C)
   const T* weight = nullptr;                         // (C, K)
+  const T* bias = nullptr;                           // (C); null: zeros
   const std::int32_t* segments = nullptr;            // (B T); null: one for each sequence
   // (B, (K - 1) C): the inputs before the first position, the earliest first; null: zeros. Replaced
   // by the last inputs.
@@ -28,9 +29,10 @@ template <class T>
 struct ShortConvolutionBackwardArgs {
   ShortConvolutionArgs<T> forward;  // without a state; y is not read
   const T* dy = nullptr;
-  T* dx = nullptr;                           // may be null, as dweight
-  Accum<T>* dweight = nullptr;               // (C, K)
-  bool adds_x = false, adds_weight = false;  // whether they are added to
+  T* dx = nullptr;                                              // may be null, as the others
+  Accum<T>* dweight = nullptr;                                  // (C, K)
+  Accum<T>* dbias = nullptr;                                    // (C)
+  bool adds_x = false, adds_weight = false, adds_bias = false;  // whether they are added to
 };
 
 template <class T>

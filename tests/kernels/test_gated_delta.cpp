@@ -1,4 +1,5 @@
-// The gated delta rule and what is around it against plain recurrences and differences.
+// The gated delta rule, state spaces and what is around them against plain recurrences and
+// differences.
 #include "kernels/gated_delta.h"
 #include "kernels/short_convolution.h"
 #include "support/kernel_case.h"
@@ -15,6 +16,7 @@ struct DeltaCase {
 
   std::int64_t rows() const { return sequences * length; }
   Values qkv() const { return random_values(rows() * sizes.width(), 1); }
+  Values skip() const { return random_values(sizes.heads, 5); }
   // Betas in (0, 1); decays mostly slow, some at once and some not at all.
   Values gates() const {
     Values v = random_values(rows() * 2 * sizes.heads, 2);
@@ -34,7 +36,8 @@ struct DeltaCase {
   }
 };
 
-// S = exp(g) S; S += k (beta (v - S^T k))^T; y = S^T q, position by position.
+// S = exp(g) S; S += k (beta (v - S^T k))^T; y = S^T q, position by position; or S += k (beta v)^T
+// and y = S^T q + skip v.
 Values recurrence(const DeltaCase& c, const Values& qkv, const Values& gates) {
   const DeltaSizes& s = c.sizes;
   const auto segments = c.segments();
@@ -53,18 +56,20 @@ Values recurrence(const DeltaCase& c, const Values& qkv, const Values& gates) {
           for (std::int64_t i = 0; i < s.keys; ++i) sum += x[i] * x[i];
           return 1 / std::sqrt(sum);
         };
-        const double of_q = inverse(q) / std::sqrt(static_cast<double>(s.keys)), of_k = inverse(k),
+        const double of_q = s.corrects ? inverse(q) / std::sqrt(static_cast<double>(s.keys)) : 1,
+                     of_k = s.corrects ? inverse(k) : 1, skip = s.corrects ? 0 : c.skip()[h],
                      beta = gates[r * 2 * s.heads + h], g = gates[(r * 2 + 1) * s.heads + h];
         const bool begins = c.documents && t > 0 && segments[r] != segments[r - 1];
         for (double& x : state) x *= begins ? 0 : std::exp(g);
         for (std::int64_t j = 0; j < s.values; ++j) {
           double held = 0, seen = 0;
-          for (std::int64_t i = 0; i < s.keys; ++i) held += state[i * s.values + j] * k[i] * of_k;
+          for (std::int64_t i = 0; s.corrects && i < s.keys; ++i)
+            held += state[i * s.values + j] * k[i] * of_k;
           for (std::int64_t i = 0; i < s.keys; ++i) {
             state[i * s.values + j] += k[i] * of_k * beta * (v[j] - held);
             seen += state[i * s.values + j] * q[i] * of_q;
           }
-          y[(r * s.heads + h) * s.values + j] = seen;
+          y[(r * s.heads + h) * s.values + j] = seen + skip * v[j];
         }
       }
     }
@@ -77,13 +82,20 @@ struct DeltaRun {
   std::vector<std::int32_t> segments = c.segments();
   Guarded<T> qkv{c.qkv()};
   Guarded<Accum<T>> gates{c.gates()};
+  Guarded<T> skip{c.skip()};
   Guarded<T> y{c.rows() * c.sizes.heads * c.sizes.values};
   Guarded<Accum<T>> borders{c.sequences * DeltaSizes::chunks(c.length) * c.sizes.heads *
                             c.sizes.state()};
   cpu::Stream stream{2};
 
   kernels::DeltaInputs<T> inputs() {
-    return {c.sequences, c.length, c.sizes, qkv, gates, c.documents ? segments.data() : nullptr};
+    return {c.sequences,
+            c.length,
+            c.sizes,
+            qkv,
+            gates,
+            c.sizes.corrects ? nullptr : static_cast<T*>(skip),
+            c.documents ? segments.data() : nullptr};
   }
   void forward() {
     kernels::gated_delta(stream, kernels::GatedDeltaArgs<T>{inputs(), y, nullptr, borders});
@@ -100,7 +112,9 @@ const DeltaCase kCases[]{{1, 1, {1, 1, 4, 4}},
                          {2, 64, {1, 2, 5, 7}},
                          {1, 65, {2, 2, 33, 17}},
                          {2, 150, {2, 4, 16, 24}, true},
-                         {1, 200, {1, 1, 128, 64}, true}};
+                         {1, 200, {1, 1, 128, 64}, true},
+                         {2, 65, {1, 3, 5, 7, false}},
+                         {1, 150, {2, 4, 16, 24, false}, true}};
 
 TYPED_TEST(GatedDelta, EqualsTheRecurrence) {
   using T = TypeParam;
@@ -119,10 +133,20 @@ TYPED_TEST(GatedDelta, GradientsEqualDifferences) {
     run.forward();
     const Values seed = random_values(run.y.size(), 3), before = random_values(run.qkv.size(), 4);
     Guarded<T> dy(seed), dqkv(before);
-    Guarded<Accum<T>> dgates(run.gates.size());
+    Guarded<Accum<T>> dgates(run.gates.size()), skip_terms(c.rows() * c.sizes.heads);
     kernels::gated_delta_backward(
-        run.stream, kernels::GatedDeltaBackwardArgs<T>{run.inputs(), run.borders, dy, dqkv, dgates,
-                                                       true, false});
+        run.stream,
+        kernels::GatedDeltaBackwardArgs<T>{
+            run.inputs(), run.borders, dy, dqkv, dgates,
+            c.sizes.corrects ? nullptr : static_cast<Accum<T>*>(skip_terms), true, false});
+    for (std::int64_t i = 0; !c.sizes.corrects && i < skip_terms.size(); ++i) {
+      double term = 0;
+      for (std::int64_t j = 0; j < c.sizes.values; ++j)
+        term += seed[i * c.sizes.values + j] *
+                c.qkv()[i / c.sizes.heads * c.sizes.width() + 2 * c.sizes.key_width() +
+                        i % c.sizes.heads * c.sizes.values + j];
+      EXPECT_NEAR(skip_terms.values()[i], term, sizeof(T) == 8 ? 1e-13 : 2e-6) << i;
+    }
     for (int i = 0; i < 24; ++i) {
       const bool of_gates = i % 2 == 1;
       Values x = of_gates ? c.gates() : c.qkv();
@@ -143,9 +167,8 @@ TYPED_TEST(GatedDelta, GradientsEqualDifferences) {
 }
 
 // A sequence in pieces, with a state between them, is the sequence.
-TYPED_TEST(GatedDelta, ContinuesAState) {
-  using T = TypeParam;
-  const DeltaCase whole{1, 150, {2, 4, 16, 24}};
+template <class T>
+void expect_continues(const DeltaCase& whole) {
   DeltaRun<T> run{whole};
   run.forward();
   const DeltaSizes& s = whole.sizes;
@@ -164,14 +187,19 @@ TYPED_TEST(GatedDelta, ContinuesAState) {
   EXPECT_EQ(first, whole.length);
   expect_close(y.values(), run.y.values(), sizeof(T) == 8 ? 1e-14 : 1e-6, "y");
 }
+TYPED_TEST(GatedDelta, ContinuesAState) {
+  expect_continues<TypeParam>({1, 150, {2, 4, 16, 24}});
+  expect_continues<TypeParam>({1, 150, {2, 4, 16, 24, false}});
+}
 
-// silu of the sum over k of w[k] x[t - K + 1 + k], within segments.
-Values convolution(const Values& x, const Values& w, std::int64_t length, std::int64_t cols,
-                   std::int64_t kernel, const std::vector<std::int32_t>& segments) {
+// silu of the bias and the sum over k of w[k] x[t - K + 1 + k], within segments.
+Values convolution(const Values& x, const Values& w, const Values& bias, std::int64_t length,
+                   std::int64_t cols, std::int64_t kernel,
+                   const std::vector<std::int32_t>& segments) {
   Values y(x.size());
   for (std::int64_t r = 0; r * cols < std::ssize(x); ++r)
     for (std::int64_t c = 0; c < cols; ++c) {
-      double sum = 0;
+      double sum = bias[c];
       for (std::int64_t back = 0; back < kernel && back <= r % length; ++back) {
         bool seen = true;
         for (std::int64_t i = 0; i < back && !segments.empty(); ++i)
@@ -188,24 +216,27 @@ TYPED_TEST(GatedDelta, ConvolutionEqualsItsSumsAndContinues) {
   constexpr std::int64_t length = 9, cols = 37;
   const std::vector<std::int32_t> segments{0, 0, 1, 1, 1, 1, 2, -1, -1, 3, 3, 3, 3, 3, 3, 0, 0, 0};
   for (const int kernel : {1, 2, 4, 8}) {
-    const Values x = random_values(2 * length * cols, 1), w = random_values(cols * kernel, 2);
+    const Values x = random_values(2 * length * cols, 1), w = random_values(cols * kernel, 2),
+                 bias = kernel == 4 ? Values(cols) : random_values(cols, 3);
     cpu::Stream s{2};
-    Guarded<T> gx(x), gw(w), y(std::ssize(x));
-    kernels::short_convolution(s, kernels::ShortConvolutionArgs<T>{2, length, cols, kernel, gx, gw,
-                                                                   segments.data(), nullptr, y});
-    expect_close(y.values(), convolution(x, w, length, cols, kernel, segments), tolerance<T>(4),
-                 "y");
+    Guarded<T> gx(x), gw(w), gb(bias), y(std::ssize(x));
+    const T* const given = kernel == 4 ? nullptr : static_cast<T*>(gb);
+    kernels::short_convolution(
+        s, kernels::ShortConvolutionArgs<T>{2, length, cols, kernel, gx, gw, given, segments.data(),
+                                            nullptr, y});
+    expect_close(y.values(), convolution(x, w, bias, length, cols, kernel, segments),
+                 tolerance<T>(4), "y");
     // Both sequences, as one of twice the length, in pieces.
     Guarded<T> again(std::ssize(x)), state((kernel - 1) * cols, 0);
     std::int64_t first = 0;
     for (const std::int64_t n : {1, 2, 1, 12, 2}) {
       kernels::short_convolution(
-          s, kernels::ShortConvolutionArgs<T>{1, n, cols, kernel, gx + first * cols, gw, nullptr,
-                                              state, again + first * cols});
+          s, kernels::ShortConvolutionArgs<T>{1, n, cols, kernel, gx + first * cols, gw, given,
+                                              nullptr, state, again + first * cols});
       first += n;
     }
-    expect_close(again.values(), convolution(x, w, 2 * length, cols, kernel, {}), tolerance<T>(4),
-                 "continued");
+    expect_close(again.values(), convolution(x, w, bias, 2 * length, cols, kernel, {}),
+                 tolerance<T>(4), "continued");
   }
 }
 

@@ -307,7 +307,22 @@ OpCase delta_case(const std::string& kind, const std::string& name, bool documen
           {{8, kDelta.width()}, {8, 2 * kDelta.heads}, {kDelta.heads}, {kDelta.heads}},
           [=](graph::Recorder& r, const auto& in) {
             return ops::gated_delta(
-                r, in[0], ops::delta_gates(r, in[1], in[2], in[3]), kDelta, {2, 4},
+                r, in[0], ops::delta_gates(r, in[1], in[2], in[3]), {}, kDelta, {2, 4},
+                documents ? r.input("segments", {8}, DType::i32) : graph::Value{});
+          },
+          2};
+}
+// The same heads with states that are not corrected.
+OpCase space_case(const std::string& name, bool documents) {
+  kernels::DeltaSizes sizes = kDelta;
+  sizes.corrects = false;
+  const std::int64_t heads = sizes.heads;
+  return {"state_space",
+          name,
+          {{8, sizes.width()}, {8, heads}, {heads}, {heads}, {heads}},
+          [=](graph::Recorder& r, const auto& in) {
+            return ops::gated_delta(
+                r, in[0], ops::delta_gates(r, in[1], in[2], in[3]), in[4], sizes, {2, 4},
                 documents ? r.input("segments", {8}, DType::i32) : graph::Value{});
           },
           2};
@@ -322,13 +337,15 @@ OpCase linear_case(const std::string& name, bool causal, bool documents) {
             documents ? r.input("segments", {8}, DType::i32) : graph::Value{});
       }};
 }
+// Of documents with a bias.
 OpCase convolution_case(const std::string& name, std::int64_t kernel, bool documents) {
-  return {
-      "short_convolution", name, {{8, 5}, {5, kernel}}, [=](graph::Recorder& r, const auto& in) {
-        return ops::short_convolution(
-            r, in[0], in[1], {2, 4},
-            documents ? r.input("segments", {8}, DType::i32) : graph::Value{});
-      }};
+  std::vector<Shape> inputs{{8, 5}, {5, kernel}};
+  if (documents) inputs.push_back({5});
+  return {"short_convolution", name, inputs, [=](graph::Recorder& r, const auto& in) {
+            return ops::short_convolution(
+                r, in[0], in[1], documents ? in[2] : graph::Value{}, {2, 4},
+                documents ? r.input("segments", {8}, DType::i32) : graph::Value{});
+          }};
 }
 OpCase gate_case(const std::string& name, kernels::Gate kind) {
   return {"gate",
@@ -642,6 +659,8 @@ const std::vector<OpCase>& op_cases() {
        }},
       delta_case("gated_delta", "of_sequences", false),
       delta_case("delta_gates", "of_documents", true),
+      space_case("of_sequences", false),
+      space_case("of_documents", true),
       linear_case("causal", true, false),
       linear_case("causal_of_documents", true, true),
       linear_case("of_both_sides", false, false),

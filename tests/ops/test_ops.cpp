@@ -292,7 +292,7 @@ TEST(OpList, EveryOpHasACase) {
   std::set<std::string> tested{
       // Forward only: tests/inference.
       "absorbed_heads", "absorbed_values", "cached_attention", "continued_convolution",
-      "continued_delta", "continued_linear_attention",
+      "continued_delta", "continued_linear_attention", "continued_state_space",
       // Of several ranks: in float64 in tests/distributed/test_pipeline.cpp.
       "send", "receive", "borrowed_gradient", "lent_gradient"};
   for (const OpCase& c : op_cases()) tested.insert(c.kind);

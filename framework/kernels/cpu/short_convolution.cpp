@@ -12,20 +12,22 @@ TFM_INLINE inline Vec<T> sigmoid(Vec<T> x) {
   return Accum<T>{1} / (Accum<T>{1} + exp(-x));
 }
 
-// A vector of columns from `column` on: its weights, one vector after the other, and its sums.
+// A vector of columns from `column` on: its weights, one vector after the other, its biases, and
+// its sums.
 template <class T, class Mask>
 struct Strip {
   using W = Accum<T>;
   const ShortConvolutionArgs<T>& a;
   std::int64_t column;
   Mask mask;
-  W weight[kLongestConvolution * kLanes<T>];
+  W weight[kLongestConvolution * kLanes<T>], bias[kLanes<T>];
 
   Strip(const ShortConvolutionArgs<T>& args, std::int64_t first, std::int64_t cols, Mask m)
-      : a(args), column(first), mask(m), weight{} {
+      : a(args), column(first), mask(m), weight{}, bias{} {
     for (std::int64_t c = 0; c < cols; ++c)
       for (int k = 0; k < a.kernel; ++k)
         weight[k * kLanes<T> + c] = W(a.weight[(column + c) * a.kernel + k]);
+    for (std::int64_t c = 0; a.bias && c < cols; ++c) bias[c] = W(a.bias[column + c]);
   }
   Vec<T> factor(int k) const { return load(weight + k * kLanes<T>, Full{}); }
   const T* input(std::int64_t row) const { return a.x + row * a.cols + column; }
@@ -38,7 +40,7 @@ struct Strip {
     return n;
   }
   Vec<T> sum(std::int64_t sequence, std::int64_t t) const {
-    Vec<T> s{};
+    Vec<T> s = load(bias, Full{});
     const std::int64_t row = sequence * a.length + t;
     const int n = before(sequence, t);
     if (const int kept = a.kernel - 1; a.state && t < kept)
@@ -95,7 +97,7 @@ void short_convolution_backward(cpu::Stream& stream, const ShortConvolutionBackw
   const ShortConvolutionArgs<T>& a = g.forward;
   each_strip(stream, a, [&](const auto& strip, std::int64_t cols) {
     const auto mask = strip.mask;
-    W sums[kLongestConvolution * kLanes<T>] = {};  // gradients of the weights
+    W sums[kLongestConvolution * kLanes<T>] = {}, of_bias[kLanes<T>] = {};  // their gradients
     // Gradients of positions of a sequence, and as many zeros after it as it reads.
     W* const d = scratch<W, struct Gradients>((a.length + kLongestConvolution) * kLanes<T>);
     for (std::int64_t b = 0; b < a.sequences; ++b) {
@@ -104,6 +106,7 @@ void short_convolution_backward(cpu::Stream& stream, const ShortConvolutionBackw
         const Vec<T> s = strip.sum(b, t), f = sigmoid<T>(s),
                      ds = load(g.dy + row * a.cols + strip.column, mask) * (f + s * f * (W{1} - f));
         store(d + t * kLanes<T>, ds, Full{});
+        store(of_bias, load(of_bias, Full{}) + ds, Full{});
         for (int back = strip.before(b, t); back >= 0; --back) {
           W* const to = sums + (a.kernel - 1 - back) * kLanes<T>;
           store(to, load(to, Full{}) + ds * load(strip.input(row - back), mask), Full{});
@@ -123,6 +126,10 @@ void short_convolution_backward(cpu::Stream& stream, const ShortConvolutionBackw
         W& to = g.dweight[(strip.column + c) * a.kernel + k];
         to = sums[k * kLanes<T> + c] + (g.adds_weight ? to : W{0});
       }
+    for (std::int64_t c = 0; g.dbias && c < cols; ++c) {
+      W& to = g.dbias[strip.column + c];
+      to = of_bias[c] + (g.adds_bias ? to : W{0});
+    }
   });
 }
 

@@ -22,7 +22,7 @@ __device__ Accum<T> convolved(const ShortConvolutionArgs<T>& a, std::int64_t r, 
                               int before) {
   using W = Accum<T>;
   const std::int64_t t = r % a.length, kept = a.kernel - 1, b = r / a.length;
-  W s = 0;
+  W s = a.bias ? W(a.bias[c]) : W(0);
   for (std::int64_t back = kept; a.state && back > t; --back)
     s += W(a.weight[c * a.kernel + kept - back]) *
          W(a.state[(b * kept + kept - back + t) * a.cols + c]);
@@ -83,21 +83,23 @@ __global__ void __launch_bounds__(kThreads)
   g.dx[n] = T(sum);
 }
 
-// A block takes columns of a block of rows; `partial` (blocks, cols, K).
+// A block takes columns of a block of rows; `partial` (blocks, step): of weights (cols, K), then of
+// biases (cols), where there are any.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     convolution_weight_kernel(ShortConvolutionBackwardArgs<T> g, std::int64_t rows_a_block,
-                              Accum<T>* partial) {
+                              Accum<T>* partial, std::int64_t step) {
   using W = Accum<T>;
   const ShortConvolutionArgs<T>& a = g.forward;
   const std::int64_t c = std::int64_t{blockIdx.y} * kThreads + threadIdx.x,
                      begin = blockIdx.x * rows_a_block, all = a.sequences * a.length,
                      end = begin + rows_a_block < all ? begin + rows_a_block : all;
   if (c >= a.cols) return;
-  W sums[kLongestConvolution] = {};  // by the distance of the input
+  W sums[kLongestConvolution] = {}, bias = 0;  // sums: by the distance of the input
   for (std::int64_t r = begin; r < end; ++r) {
     const int before = positions_before(a, r);
     const W d = sum_gradient(g, r, c, before);
+    bias += d;
     TFM_UNROLL
     for (int back = 0; back < kLongestConvolution; ++back)
       if (back <= before) sums[back] += d * W(a.x[(r - back) * a.cols + c]);
@@ -105,7 +107,8 @@ __global__ void __launch_bounds__(kThreads)
   TFM_UNROLL
   for (int back = 0; back < kLongestConvolution; ++back)
     if (back < a.kernel)
-      partial[(blockIdx.x * a.cols + c) * a.kernel + a.kernel - 1 - back] = sums[back];
+      partial[blockIdx.x * step + c * a.kernel + a.kernel - 1 - back] = sums[back];
+  if (a.bias) partial[blockIdx.x * step + a.cols * a.kernel + c] = bias;
 }
 
 unsigned blocks(std::int64_t n) { return static_cast<unsigned>(ceil_div(n, kThreads)); }
@@ -124,17 +127,20 @@ void short_convolution(cuda::Stream& stream, const ShortConvolutionArgs<T>& a) {
 template <class T>
 void short_convolution_backward(cuda::Stream& stream, const ShortConvolutionBackwardArgs<T>& g) {
   const ShortConvolutionArgs<T>& a = g.forward;
-  const std::int64_t rows = a.sequences * a.length, width = a.cols * a.kernel;
+  const std::int64_t rows = a.sequences * a.length, weights = a.cols * a.kernel,
+                     width = weights + (a.bias ? a.cols : 0);
   if (rows * width <= 0) return;
   if (g.dx)
     cuda::launch(stream, convolution_backward_kernel<T>, blocks(rows * a.cols), kThreads, 0, g);
-  if (!g.dweight) return;
+  if (!g.dweight && !g.dbias) return;
   const auto [count, rows_a_block] = column_sum_partition(rows, width);
   cuda::Scratch<Accum<T>> partial(stream, count * width);
   cuda::launch(stream, convolution_weight_kernel<T>,
                dim3(static_cast<unsigned>(count), blocks(a.cols)), kThreads, 0, g, rows_a_block,
-               partial);
-  column_fold<Accum<T>>(stream, {{{partial, g.dweight, g.adds_weight}, {}}, count, width, width});
+               partial, width);
+  column_fold<Accum<T>>(stream, {{{partial, g.dweight, g.adds_weight}, {}}, count, width, weights});
+  column_fold<Accum<T>>(stream,
+                        {{{partial + weights, g.dbias, g.adds_bias}, {}}, count, width, a.cols});
 }
 
 #define TFM_INSTANTIATE(T)                                                        \
