@@ -32,7 +32,7 @@ constexpr const char* kHelp = R"(usage: tfm-convert import HF_DIR OUT_DIR [--for
   --force  replace the model, or the import, that the directory holds
   --help, --version
 A directory to import to must hold no checkpoints of a run, and none may be running there.
-Architectures: gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next,
+Architectures: gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, bamba,
 deepseek_v3, gpt_oss, olmo2, gemma2, gemma3_text, phi3, bert, distilbert, roberta, modernbert,
 big_bird, longformer, t5, switch_transformers, bart, marian and m2m_100, as saved by transformers 4
 and 5. Exporting an imported model restores its tensor types and every field of config.json.

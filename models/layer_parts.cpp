@@ -11,6 +11,7 @@
 #include "nn/gated_delta.h"
 #include "nn/latent_attention.h"
 #include "nn/linear_attention.h"
+#include "nn/mamba.h"
 
 namespace tfm::models {
 namespace {
@@ -123,7 +124,8 @@ std::map<std::string_view, MakeMixer>& mixers() {
   static std::map<std::string_view, MakeMixer> all{{"softmax", make_attention},
                                                    {"latent", make_latent},
                                                    {"linear", make_linear},
-                                                   {"gated_delta", make_recurrence<nn::GatedDelta>}};
+                                                   {"gated_delta", make_recurrence<nn::GatedDelta>},
+                                                   {"mamba2", make_recurrence<nn::Mamba>}};
   return all;
 }
 

@@ -100,7 +100,9 @@ void describe(AttentionConfig& c, FieldVisitor& v) {
           "softmax: attention (Vaswani et al. 2017); latent: with keys and values of low rank, "
           "which a generation keeps (DeepSeek-V2); linear: sums over positions (Katharopoulos et "
           "al. 2020); gated_delta, in decoders: a state that decays and is corrected, after a "
-          "short convolution (Yang et al. 2025), as Qwen3-Next"),
+          "short convolution (Yang et al. 2025), as Qwen3-Next; mamba2, in decoders: a state that "
+          "decays by steps that the input chooses, after a short convolution (Dao and Gu 2024), as "
+          "Bamba"),
       c.type);
   v.value(number("window", 0,
                  "self-attention, causal: number of keys that a query sees, itself included; else "
@@ -149,19 +151,20 @@ void describe(AttentionConfig& c, FieldVisitor& v) {
                   "`d_head / 3`"),
           c.rope_size);
   v.value(derived(number("value_size", 0,
-                         "latent, gated_delta: dimension of each head's values; d_head is that of "
-                         "queries and keys",
+                         "latent, gated_delta, mamba2: dimension of each head's values; d_head is "
+                         "that of queries and keys (of mamba2: C and B)",
                          65536),
-                  "latent `d_head - rope_size`, gated_delta `d_head`"),
+                  "latent `d_head - rope_size`, gated_delta `d_head`, mamba2 `2 * d_model / "
+                  "n_heads`"),
           c.value_size);
   v.value(derived(number("key_heads", 0,
-                         "gated_delta: number of heads of queries and keys, each of which serves "
-                         "n_heads / key_heads heads of values",
+                         "gated_delta, mamba2: number of heads of queries and keys, each of which "
+                         "serves n_heads / key_heads heads of values",
                          65536),
-                  "`n_heads`"),
+                  "gated_delta `n_heads`, mamba2 `1`"),
           c.key_heads);
   v.value(derived(number("convolution", 0,
-                         "gated_delta: positions of the short convolution, 2 to 8", 8),
+                         "gated_delta, mamba2: positions of the short convolution, 2 to 8", 8),
                   "`4`"),
           c.convolution);
 }

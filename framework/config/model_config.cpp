@@ -7,11 +7,11 @@
 namespace tfm::config {
 
 std::vector<std::string_view>& mixer_types() {
-  static std::vector<std::string_view> all{"softmax", "latent", "linear", "gated_delta"};
+  static std::vector<std::string_view> all{"softmax", "latent", "linear", "gated_delta", "mamba2"};
   return all;
 }
 const std::vector<std::string_view>& recurrent_types() {
-  static const std::vector<std::string_view> all{"gated_delta"};
+  static const std::vector<std::string_view> all{"gated_delta", "mamba2"};
   return all;
 }
 

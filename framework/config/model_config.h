@@ -50,7 +50,7 @@ struct AttentionConfig {
   // Filled where the type is latent: 4 value_size; d_head / 3, even; and d_head - rope_size.
   std::int64_t kv_rank = 0, rope_size = 0, value_size = 0;
   // Types that recur have a state of d_head times value_size elements for each of n_heads. Filled
-  // there: n_heads; 4; and value_size with d_head.
+  // there: n_heads, of mamba2 1; 4; and value_size with d_head, of mamba2 2 d_model / n_heads.
   std::int64_t key_heads = 0, convolution = 0;
   bool recurs() const;     // the type is one of recurrent_types()
   bool has_state() const;  // heads pass a state from position to position in place of scores

@@ -282,8 +282,10 @@ void fill_derived(ModelConfig& m, std::int64_t seq_len) {
       if (a.value_size == 0) a.value_size = l.d_head - a.rope_size;
       if (a.kv_rank == 0) a.kv_rank = 4 * a.value_size;
     } else if (a.recurs()) {
-      if (a.key_heads == 0) a.key_heads = l.n_heads;
-      if (a.value_size == 0) a.value_size = l.d_head;
+      const bool mamba = a.type == "mamba2";
+      if (a.key_heads == 0) a.key_heads = mamba ? 1 : l.n_heads;
+      if (a.value_size == 0)
+        a.value_size = mamba && l.n_heads > 0 ? 2 * m.d_model / l.n_heads : l.d_head;
       if (a.convolution == 0) a.convolution = 4;
     }
     ExpertsConfig& e = l.experts;

@@ -8,40 +8,20 @@
 namespace tfm::huggingface {
 
 Architecture gpt2(), llama(), mistral(), mixtral(), qwen2(), qwen2_moe(), qwen3(), qwen3_moe(),
-    deepseek_v3(), qwen3_next(), gpt_oss(), olmo2(), gemma2(), gemma3_text(), phi3(), bert(),
-    distilbert(), roberta(), modernbert(), big_bird(), longformer(), t5(), switch_transformers(),
-    bart(), marian(), m2m_100();
+    deepseek_v3(), qwen3_next(), bamba(), gpt_oss(), olmo2(), gemma2(), gemma3_text(), phi3(),
+    bert(), distilbert(), roberta(), modernbert(), big_bird(), longformer(), t5(),
+    switch_transformers(), bart(), marian(), m2m_100();
 
 namespace {
 
 // Where several compute the same, an export without a chosen architecture writes the first.
 const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> all{gpt2(),
-                                             llama(),
-                                             mistral(),
-                                             mixtral(),
-                                             qwen2(),
-                                             qwen2_moe(),
-                                             qwen3(),
-                                             qwen3_moe(),
-                                             deepseek_v3(),
-                                             qwen3_next(),
-                                             gpt_oss(),
-                                             olmo2(),
-                                             gemma2(),
-                                             gemma3_text(),
-                                             phi3(),
-                                             bert(),
-                                             distilbert(),
-                                             roberta(),
-                                             modernbert(),
-                                             big_bird(),
-                                             longformer(),
-                                             t5(),
-                                             switch_transformers(),
-                                             bart(),
-                                             marian(),
-                                             m2m_100()};
+  static const std::vector<Architecture> all{
+      gpt2(),    llama(),      mistral(),     mixtral(),    qwen2(), qwen2_moe(),
+      qwen3(),   qwen3_moe(),  deepseek_v3(), qwen3_next(), bamba(), gpt_oss(),
+      olmo2(),   gemma2(),     gemma3_text(), phi3(),       bert(),  distilbert(),
+      roberta(), modernbert(), big_bird(),    longformer(), t5(),    switch_transformers(),
+      bart(),    marian(),     m2m_100()};
   return all;
 }
 
@@ -61,7 +41,7 @@ bool alike_but_windows(const Architecture& a, config::ModelConfig m) {
     l.attention.window = 0;
     if (a.some_experts && l.experts.count == 0) l.experts = experts;
     if (!a.first_norm) l.attention_norm = true;
-    if (a.delta && l.attention.type == "gated_delta") as_attention(l, base);
+    if (a.recurrent && l.attention.type == a.recurrent) as_attention(l, base);
     if (a.local_rope) l.rope = rope;
   });
   return m.uniform();

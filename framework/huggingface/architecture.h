@@ -87,7 +87,7 @@ struct Architecture {
   bool local_rope = false;             // layers with windows have a rope of their own
   bool first_norm = true;              // false: attention of the first layer has no norm before it
   bool mxfp4 = false;                  // files may have weights of this type
-  bool delta = false;                  // some layers have the gated delta rule instead of attention
+  const char* recurrent = nullptr;     // attention.type of some layers instead of attention
   const char* mixer = "softmax";       // attention.type
   const LabelHeads* labels = nullptr;  // its classes that have a head for labels; null: none
   // The class without a head; null: BertModel of BertForMaskedLM, GPT2Model of GPT2LMHeadModel.

@@ -211,7 +211,8 @@ Architecture qwen3_next() {
       "qwen3_next", [](const config::ModelConfig&) { return std::string("Qwen3NextForCausalLM"); },
       read, write, needs);
   a.tensors = tensors;
-  a.has_experts = a.delta = true;
+  a.has_experts = true;
+  a.recurrent = kDelta;
   a.has = {Feature::norm_plus_one, Feature::partial_rotary, Feature::output_gate};
   return a;
 }

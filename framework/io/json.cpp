@@ -129,6 +129,7 @@ std::vector<std::pair<std::string, JsonNode>> JsonNode::members() const {
 bool JsonNode::is_string() const { return value_->is_string(); }
 
 bool JsonNode::is_array() const { return value_->is_array(); }
+bool JsonNode::is_object() const { return value_->is_object(); }
 
 const std::string& JsonNode::string() const {
   if (!value_->is_string()) wrong_type("a string");

@@ -50,6 +50,7 @@ class JsonNode {
 
   bool is_string() const;
   bool is_array() const;
+  bool is_object() const;
   // Error(input) for a member that is not listed.
   void expect_only(std::initializer_list<std::string_view> known) const;
   [[noreturn]] void fail(const std::string& problem) const;

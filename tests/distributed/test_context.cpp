@@ -45,6 +45,10 @@ const std::vector<test::ModelCase> kContexts{
     {"family: decoder, n_layers: 2, d_head: 4, position: none, norm: rmsnorm, dropout: {residual: "
      "0.1}, attention: {type: gated_delta, value_size: 6}",
      "type: tokens, documents: separate"},
+    {"family: decoder, n_layers: 2, d_head: 4, position: none, dropout: {residual: 0.1}, "
+     "attention: "
+     "{type: mamba2, key_heads: 8, value_size: 6}",
+     "type: tokens, documents: separate"},
     {"family: encoder, n_layers: 2, d_head: 4, position: learned, attention: {type: linear}",
      "type: mlm, documents: separate"},
     {"family: decoder, n_layers: 3, position: rope, dropout: 0.1, layers: [a, b, c], layer_kinds: "

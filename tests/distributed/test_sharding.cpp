@@ -54,6 +54,11 @@ const std::vector<std::string> kModels{
     "none, norm: rmsnorm, dropout: {residual: 0.1, ffn: 0.1}, attention: {type: gated_delta, "
     "key_heads: 8, value_size: 4}, layers: [a, b], layer_kinds: {a: {bias: false}, b: {attention: "
     "{key_heads: 16, value_size: 8, convolution: 3}}}",
+    "family: decoder, n_layers: 2, n_heads: 16, d_head: 6, d_ff: 32, vocab_size: 50, position: "
+    "none, norm: rmsnorm, dropout: {residual: 0.1, ffn: 0.1}, attention: {type: mamba2, key_heads: "
+    "8, value_size: 4}, layers: [a, b], layer_kinds: {a: {bias: false}, b: {attention: "
+    "{value_size: "
+    "0}}}",
     "family: encoder_decoder, n_layers: 1, n_heads: 8, d_head: 6, d_ff: 32, vocab_size: 50, "
     "position: learned, dropout: {residual: 0.1, ffn: 0.1}, attention: {type: linear}",
     "family: encoder_decoder, n_layers: 1, n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 32, "

@@ -195,11 +195,15 @@ INSTANTIATE_TEST_SUITE_P(
         "router: sigmoid, groups: 3, top_groups: 2, balance: {type: bias}}",
         "family: encoder_decoder, position: rope, attention: {type: latent, q_rank: 8}",
         "family: decoder, position: none, attention: {type: gated_delta}",
+        "family: decoder, position: none, attention: {type: mamba2}",
         "family: decoder, position: none, attention: {type: linear}",
         "family: encoder_decoder, position: sinusoidal, attention: {type: linear}",
         "family: decoder, position: rope, norm: rmsnorm, bias: false, layers: [a, b], layer_kinds: "
         "{a: {position: none, attention: {type: gated_delta, key_heads: 2, value_size: 12, "
         "convolution: 3}}, b: {}}",
+        "family: decoder, position: rope, norm: rmsnorm, layers: [a, b], layer_kinds: {a: "
+        "{position: "
+        "none, attention: {type: mamba2, key_heads: 2, value_size: 12, convolution: 3}}, b: {}}",
         "family: encoder_decoder, position: sinusoidal, encoder_layers: [a], decoder_layers: [b], "
         "layer_kinds: {a: {}, b: {attention: {type: gated_delta, value_size: 4}}}",
         "family: encoder_decoder, position: rope, norm: rmsnorm, norm_position: inner, qk_norm: "

@@ -23,6 +23,7 @@ FIXTURES = sorted((ROOT / "tests/fixtures/huggingface").iterdir())
 DIVIDES = {"gpt2": ("n_head", "n_inner"), "llama": ("num_key_value_heads", "intermediate_size"), "bert": ("num_attention_heads", "intermediate_size"),
            "t5": ("num_heads", "d_ff"), "bart": ("encoder_attention_heads", "encoder_ffn_dim"), "marian": ("encoder_attention_heads", "encoder_ffn_dim"),
            "m2m_100": ("encoder_attention_heads", "encoder_ffn_dim"), "modernbert": ("num_attention_heads", "intermediate_size"),
+           "bamba": ("num_key_value_heads", "mamba_n_groups"),
            "qwen3_next": ("num_key_value_heads", "linear_num_key_heads", "moe_intermediate_size", "shared_expert_intermediate_size"),
            "switch_transformers": ("num_heads", "d_ff"), **dict.fromkeys(("big_bird", "longformer"), ("num_attention_heads", "intermediate_size")),
            **dict.fromkeys(("gemma2", "gemma3_text", "gpt_oss", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3"), ("num_key_value_heads", "intermediate_size")),
@@ -76,7 +77,7 @@ def compared_rows(config, batch):
     ids, mask = (array.array("q", batch[k][2]) for k in ("input_ids", "attention_mask" if "attention_mask" in batch else "input_ids"))
     padded = lambda r: mask[r] == 0
     hidden = {"roberta": lambda r: ids[r] == config["pad_token_id"],
-              **dict.fromkeys(("big_bird", "gemma2", "longformer", "qwen3_next"), padded)}.get(config["model_type"], lambda r: False)
+              **dict.fromkeys(("bamba", "big_bird", "gemma2", "longformer", "qwen3_next"), padded)}.get(config["model_type"], lambda r: False)
     return [r for r in range(len(ids)) if not hidden(r)]
 
 
@@ -740,6 +741,8 @@ def check_messages():
                        ("m2m_100_0", [{"decoder_ffn_dim": 3}, {"pad_token_id": None}]),
                        ("qwen3_next_0", [{"attention_bias": True}, {"hidden_act": "relu"}, {"mlp_only_layers": [0]}, {"layer_types": ["linear_attention"]},
                                          {"layer_types": ["linear_attention", "sliding_attention"]}]),
+                       ("bamba_0", [{"attention_bias": True}, {"hidden_act": "relu"}, {"attn_layer_indices": [2]}, {"mamba_conv_bias": False},
+                                    {"mamba_proj_bias": True}, {"mamba_n_heads": 5}, {"time_step_limit": [0.0, 0.5]}, {"z_loss_coefficient": 0.1}]),
                        ("phi3_2", [{"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, {"sliding_window": 0}]),
                        ("switch_transformers_0", [{"router_dtype": "bfloat16"}, {"expert_capacity": 0}, {"is_encoder_decoder": False}]),
                        ("gpt2_0", [{"is_causal": False}, {"num_attention_heads": 1}, {"num_hidden_layers": 7}]),

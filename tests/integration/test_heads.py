@@ -49,6 +49,8 @@ KINDS = {
     "delta": ("family: decoder, n_layers: 4, position: rope, norm: rmsnorm, activation: swiglu, bias: false, layers: [a, a, b], "
               "layer_kinds: {a: {position: none, dropout: {attention: 0}, attention: {type: gated_delta, key_heads: 2, value_size: 12}}, "
               "b: {}}", TEXT),
+    "mamba": ("family: decoder, n_layers: 4, position: rope, layers: [a, a, b], layer_kinds: {a: {position: none, dropout: {attention: 0}, "
+              "attention: {type: mamba2, key_heads: 4, value_size: 12}}, b: {}}", TEXT),
     "linear": ("family: encoder_decoder, n_layers: 2, position: sinusoidal, encoder_layers: [a, b], decoder_layers: [b, a], layer_kinds: "
                "{a: {dropout: {attention: 0}, attention: {type: linear}}, b: {}}", PAIRS),
     "encoder": ("family: encoder, n_layers: 4, attention: {window: 6}", "{type: mlm, path: text.txt}"),
@@ -179,7 +181,7 @@ def check_layers_of_several_kinds(root):
                (4, ["parallel.tensor=2", "parallel.zero=3"])]
     for name, (model, data) in KINDS.items():
         expected = None
-        cut = name not in ("delta", "linear")  # states pass along whole sequences
+        cut = name not in ("delta", "mamba", "linear")  # states pass along whole sequences
         for k, (ranks, layout) in enumerate((r, l) for r, l in layouts if cut or "parallel.context=2" not in l):
             folder = prepared(root, f"{name}{k}", MIXED.format(model=model, data=data))
             run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)

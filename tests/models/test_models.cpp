@@ -110,7 +110,8 @@ TEST(Documents, ApartInASequenceAreAsAlone) {
   for (const std::string position :
        {"rope", "alibi", "learned", "sinusoidal",
         "relative, relative: {buckets: 8, max_distance: 12}", "none",
-        "none, attention: {type: gated_delta, key_heads: 2}", "none, attention: {type: linear}"}) {
+        "none, attention: {type: gated_delta, key_heads: 2}", "none, attention: {type: mamba2}",
+        "none, attention: {type: linear}"}) {
     config::Config c = config::parse_config(
         "model: {family: decoder, vocab_size: 60, d_model: 32, n_layers: 3, n_heads: 4, "
         "position: " +
