@@ -28,7 +28,8 @@ std::string model_of(const config::Config& config) {
 constexpr const char* kHelp = R"(usage: tfm-convert import HF_DIR OUT_DIR [--force]
          converts a Hugging Face model to a checkpoint OUT_DIR/step-00000000, readable at any layout
        tfm-convert export CHECKPOINT_DIR OUT_HF_DIR [--force]
-         writes config.json, model.safetensors and the tokenizer files
+         writes config.json, model.safetensors and the tokenizer files; of a directory of
+         checkpoints, or the folder of a run, those of the latest checkpoint
   --force  replace the model, or the import, that the directory holds
   --help, --version
 A directory to import to must hold no checkpoints of a run, and none may be running there.
@@ -126,7 +127,28 @@ class StagedFolder {
   std::string final_, path_;
 };
 
+void expect_huggingface(const std::string& dir) {
+  if (huggingface::is_huggingface(dir)) return;
+  std::error_code none;
+  throw Error(
+      ExitCode::input,
+      dir + (std::filesystem::exists(dir, none) ? ": has no config.json" : ": does not exist") +
+          "; expected a Hugging Face directory, with config.json and model.safetensors");
+}
+
+void warn_without_tokenizer(const std::string& dir) {
+  try {
+    tokenizer::load_tokenizer(dir);
+  } catch (const Error& e) {
+    std::fprintf(stderr,
+                 "warning: the import has no tokenizer, and bytes do not take its place: programs "
+                 "that read or write text need data.tokenizer: %s\n",
+                 e.what());
+  }
+}
+
 int import(const std::string& from, const std::string& to, bool force) {
+  expect_huggingface(from);
   if (std::error_code none; std::filesystem::equivalent(from, to, none))
     throw Error(ExitCode::usage,
                 to + ": is the model directory; choose another one for the checkpoint");
@@ -152,6 +174,7 @@ int import(const std::string& from, const std::string& to, bool force) {
       checkpoint::write_checkpoint(to, info, pieces_of(model), 0, {});
   if (!r.ok()) throw Error(ExitCode::retryable, r.error);
   staged.publish();
+  warn_without_tokenizer(from);
   std::printf("%s: %lld parameters of %s\n", r.path.c_str(),
               static_cast<long long>(model.model->parameters().trained_elements()),
               model_of(config).c_str());

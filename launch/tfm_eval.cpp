@@ -22,14 +22,16 @@ using namespace tfm;
 
 constexpr const char* kHelp =
     R"(usage: [mpirun -np N] tfm-eval MODEL_DIR [section.key=value ...] [options]
-  MODEL_DIR          a checkpoint (step-00000500, best), a directory of checkpoints (uses the
-                     latest), or a Hugging Face directory
+  MODEL_DIR          a checkpoint (step-00000500, best), a directory of checkpoints or the folder
+                     of a run (uses the latest), or a Hugging Face directory
 data (default: the run's validation data):
   --text FILE        text or JSON lines
   --tokens FILE.bin  token file
   --source FILE --target FILE
                      parallel text for an encoder-decoder: line k translates line k
-  --labelled FILE    texts with labels, as of data.train.type labelled
+  --labelled FILE    texts with labels, as of data.train.type labelled, in the columns or fields
+                     that the run read; data.train.text=NAME data.train.label=NAME (also text_pair
+                     and negative) name others
   --tokenizer T      tokenizer to use instead of the model's own
 translation (for bleu and chrf):
   --beam N           beam size (default: 1, greedy)

@@ -25,8 +25,8 @@ using namespace tfm;
 
 constexpr const char* kHelp =
     R"(usage: [mpirun -np N] tfm-generate MODEL_DIR [section.key=value ...] [options]
-  MODEL_DIR          a checkpoint (step-00000500, best), a directory of checkpoints (uses the
-                     latest), or a Hugging Face directory
+  MODEL_DIR          a checkpoint (step-00000500, best), a directory of checkpoints or the folder
+                     of a run (uses the latest), or a Hugging Face directory
 decoder (continues a prompt):
   --prompt TEXT      prompt (default: standard input)
   --max-tokens N     number of tokens to generate (default: 100)

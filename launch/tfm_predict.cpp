@@ -20,8 +20,8 @@ using namespace tfm;
 
 constexpr const char* kHelp =
     R"(usage: [mpirun -np N] tfm-predict MODEL_DIR [section.key=value ...] [options] < TEXTS
-  MODEL_DIR          a checkpoint (step-00000500, best), a directory of checkpoints (uses the
-                     latest), or a Hugging Face directory
+  MODEL_DIR          a checkpoint (step-00000500, best), a directory of checkpoints or the folder
+                     of a run (uses the latest), or a Hugging Face directory
 input: a text on each line of standard input; two with a tab between them where the model was trained
 on pairs (data.train.text_pair)
 output: for each line one with tabs between columns, for each head in order: of classify the class and

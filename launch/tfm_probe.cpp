@@ -27,7 +27,8 @@ using launch::ProbeBatch;
 constexpr const char* kHelp =
     R"(usage: [mpirun -np N] tfm-probe MODEL_DIR --batch IN.safetensors --out OUT.safetensors
                                 [OPTION...] [section.key=value ...]
-  MODEL_DIR      a Hugging Face directory, a checkpoint, or a directory of checkpoints
+  MODEL_DIR      a Hugging Face directory, a checkpoint, a directory of checkpoints, or the folder of
+                 a run
   --batch FILE   int64 tensors that the model uses, and no others, named as in transformers:
                  input_ids (B, T), attention_mask, global_attention_mask, token_type_ids,
                  decoder_input_ids (default: the labels shifted right), decoder_attention_mask,
@@ -309,8 +310,7 @@ void add_inside(train::Engine& engine, const ProbeBatch& given, const ProbeBatch
 int list(const launch::Arguments& args, const std::string& dir, const config::Config& config) {
   const std::string text =
       args.has("--batch")
-          ? launch::list_of_contents(
-                config, launch::read_probe_batch(args.get("--batch"), dir, config).shape)
+          ? launch::list_of_contents(config, launch::read_probe_batch(args, dir, config).shape)
           : launch::list_of_contents(config);
   if (rank_of_launch() == 0) std::fputs(text.c_str(), stdout);
   return 0;
@@ -340,7 +340,7 @@ int run(int argc, char** argv) {
   if (args.has("--list")) return list(args, dir, config);
   launch::choose_device(launch, config);
   launch.check_same(config);
-  const ProbeBatch given = launch::read_probe_batch(args.get("--batch"), dir, config);
+  const ProbeBatch given = launch::read_probe_batch(args, dir, config);
   const Inside inside = inside_of(args, config, given);
   const std::int64_t chunks = config.parallel.context > 1 ? 2 * config.parallel.context : 1;
   const ProbeBatch batch = launch::padded(given, chunks);

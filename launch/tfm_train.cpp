@@ -24,7 +24,8 @@ constexpr const char* kHelp =
   --sweep KEY=V,V... ...
                      train once for each combination of the values, one run after the other, each
                      in a folder named by its values; then write a report of all. Started again, it
-                     continues. Exit code 1 if a run failed
+                     continues. Exit code 1 if a run failed. Later keys with one value, such as
+                     train.steps=100, are overrides as usual, which count for every run
   --launcher CMD     with --sweep: what starts the ranks of a run, such as "mpirun -np 4"
   --samples N        print the first N sequences of the training data as text: what the model reads,
                      and the labels
@@ -94,7 +95,7 @@ int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv,
                                {{"--check", false},
                                 {"--ranks"},
-                                {"--sweep", true, true, true},
+                                {"--sweep", true, true, launch::is_swept},
                                 {"--launcher"},
                                 {"--samples"},
                                 {"--ids", false},

@@ -25,14 +25,9 @@ std::vector<std::int32_t> tagged(const LabelledRow& row, const config::HeadConfi
   std::vector<std::int32_t> ids = encode_words(row.text, tokenizer, first);
   tags.assign(ids.size(), -1);
   if (none) return ids;
-  const auto classes = words_of(labels);
-  if (first.size() != classes.size())
-    throw Error(ExitCode::input, row.where + ": found " + counted(first.size(), "word") + " and " +
-                                     counted(classes.size(), "label") +
-                                     "; expected a label for each word");
+  const std::vector<std::int32_t> classes = classes_of_words(row, labels, head);
   for (std::size_t w = 0; w < classes.size(); ++w)
-    if (const std::int32_t label = class_of(classes[w], row.where, head); first[w])
-      tags[*first[w]] = label;
+    if (first[w]) tags[*first[w]] = classes[w];
   return ids;
 }
 
@@ -168,7 +163,7 @@ Labelled::Labelled(const config::Config& config, const config::SourceConfig& sou
 void Labelled::add(const LabelledRow& row, const tokenizer::Tokenizer& tokenizer) {
   std::vector<std::int32_t> text, pair, tags;
   const auto tagger = std::ranges::find(heads_, "tag", &config::HeadConfig::type);
-  const auto missing = [&](std::string_view label) { return label.empty() && heads_.size() > 1; };
+  const auto missing = [&](std::string_view label) { return is_missing(label, heads_.size()); };
   if (tagger == heads_.end()) {
     text = tokenizer.encode(row.text);
   } else {
@@ -275,8 +270,11 @@ class LabelledObjective final : public Objective {
   }
   void check_file(const std::string& path, const config::Config& config,
                   const config::SourceConfig& source) const override {
-    each_labelled_row(path, source, label_columns(config, source),
-                      [](const LabelledRow&) { return false; });
+    const auto heads = config.model.labelled_heads();
+    each_labelled_row(path, source, label_columns(config, source), [&](const LabelledRow& row) {
+      check_labels(row, heads);
+      return true;
+    });
   }
   std::int64_t sample_length(const config::Config& config, const config::SourceConfig& source,
                              const tokenizer::Tokenizer& tokenizer) const override {

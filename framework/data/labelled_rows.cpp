@@ -96,6 +96,12 @@ std::string text_of(const io::JsonNode& node) {
   return all;
 }
 
+std::string names_in(const nlohmann::json& object) {
+  std::string names;
+  for (const auto& [name, value] : object.items()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
 std::int64_t read_objects(Lines& lines, const Wanted& wanted) {
   const config::SourceConfig& c = wanted.source;
   std::int64_t rows = 0;
@@ -103,14 +109,21 @@ std::int64_t read_objects(Lines& lines, const Wanted& wanted) {
     if (lines.line().find_first_not_of(" \t") == std::string_view::npos) continue;
     const nlohmann::json object = io::parse_json(lines.line(), lines.where());
     const io::JsonNode node(object, lines.where());
-    const io::JsonNode words = node.at(c.text);
+    const auto member = [&](const std::string& name, const char* key) {
+      const auto found = node.find(name);
+      if (!found)
+        fail(lines.where(), "member \"" + name + "\" is missing; expected " + key +
+                                " to be one of " + shorten(names_in(object), 200));
+      return *found;
+    };
+    const io::JsonNode words = member(c.text, "text");
     const std::string text = words.is_array() ? text_of(words) : words.string(),
-                      pair = c.text_pair.empty() ? "" : node.at(c.text_pair).string(),
-                      negative = c.negative.empty() ? "" : node.at(c.negative).string();
+                      pair = c.text_pair.empty() ? "" : member(c.text_pair, "text_pair").string(),
+                      negative = c.negative.empty() ? "" : member(c.negative, "negative").string();
     std::vector<std::string> labels;
     for (const std::string& column : wanted.labels) {
       const auto found =
-          wanted.labels.size() == 1 ? std::optional(node.at(column)) : node.find(column);
+          wanted.labels.size() == 1 ? std::optional(member(column, "label")) : node.find(column);
       labels.push_back(found ? text_of(*found) : "");
     }
     ++rows;
@@ -220,6 +233,28 @@ float number_of(std::string_view label, const std::string& where, const config::
     fail(where, "the label " + in_quotes(std::string(label)) + " is no number of head " +
                     in_quotes(head.name) + "; expected one such as 3.25");
   return number;
+}
+
+std::vector<std::int32_t> classes_of_words(const LabelledRow& row, std::string_view labels,
+                                           const config::HeadConfig& head) {
+  const std::vector<std::string_view> of_words = words_of(labels);
+  if (const std::size_t words = words_of(row.text).size(); words != of_words.size())
+    fail(row.where, "found " + counted(words, "word") + " and " +
+                        counted(of_words.size(), "label") + "; expected a label for each word");
+  std::vector<std::int32_t> classes;
+  for (const std::string_view label : of_words) classes.push_back(class_of(label, row.where, head));
+  return classes;
+}
+
+void check_labels(const LabelledRow& row, const std::vector<const config::HeadConfig*>& heads) {
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    const std::string_view label = row.labels[h];
+    if (is_missing(label, heads.size())) continue;
+    const std::string& type = heads[h]->type;
+    if (type == "tag") classes_of_words(row, label, *heads[h]);
+    if (type == "classify") class_of(label, row.where, *heads[h]);
+    if (type == "regress") number_of(label, row.where, *heads[h]);
+  }
 }
 
 }  // namespace tfm::data

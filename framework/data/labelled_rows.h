@@ -44,5 +44,14 @@ std::int32_t class_of(std::string_view label, const std::string& where,
                       const config::HeadConfig& head);
 // The number that a head of type regress learns. Error(input) for another text, and beyond float.
 float number_of(std::string_view label, const std::string& where, const config::HeadConfig& head);
+// The class of each word of the row's text. Error(input) where words and labels differ in number.
+std::vector<std::int32_t> classes_of_words(const LabelledRow& row, std::string_view labels,
+                                           const config::HeadConfig& head);
+// Whether a row lacks the label of one of several heads, as it may.
+inline bool is_missing(std::string_view label, std::size_t heads) {
+  return label.empty() && heads > 1;
+}
+// Error(input) for a label that its head does not learn.
+void check_labels(const LabelledRow& row, const std::vector<const config::HeadConfig*>& heads);
 
 }  // namespace tfm::data

@@ -44,7 +44,8 @@ class Objective {
                      const std::string& /*section*/, config::Problems&) const {
     return true;
   }
-  // Error(input) for a file of text that cannot be read; reads its beginning.
+  // Error(input) for a file of text that cannot be read; reads its beginning, or labels of all
+  // rows.
   virtual void check_file(const std::string& path, const config::Config&,
                           const config::SourceConfig&) const;
   // Tokens of text in a sequence of train.seq_len; below 1: that is too short.

@@ -33,6 +33,21 @@ config::Config huggingface_run(const std::string& dir) {
   return c;
 }
 
+namespace {
+
+std::string checkpoints_of_run(const std::string& path) {
+  return (std::filesystem::path(path) / "checkpoints").string();
+}
+
+// Whether the checkpoints of a directory are those of the run that it is the folder of.
+bool is_run(const std::string& path) {
+  std::error_code ignored;
+  return checkpoint::count_steps(path) == 0 &&
+         std::filesystem::is_directory(checkpoints_of_run(path), ignored);
+}
+
+}  // namespace
+
 std::string checkpoint_path(const std::string& path, checkpoint::Verification verification) {
   if (huggingface::is_huggingface(path)) {
     if (checkpoint::count_steps(path) > 0)
@@ -45,13 +60,14 @@ std::string checkpoint_path(const std::string& path, checkpoint::Verification ve
   if (std::filesystem::exists(path + "/manifest.json")) return path;
   static const std::string expected =
       "; expected a directory with config.json (Hugging Face), with manifest.json (a checkpoint), "
-      "or of checkpoints (step-...)";
+      "of checkpoints (step-...), or of a run (with checkpoints/)";
   if (!std::filesystem::exists(path))
     throw Error(ExitCode::input, path + ": no such directory" + expected);
+  const std::string dir = is_run(path) ? checkpoints_of_run(path) : path;
   const auto newest = checkpoint::find_latest(
-      path, [](const std::string& why) { std::fprintf(stderr, "warning: %s\n", why.c_str()); },
+      dir, [](const std::string& why) { std::fprintf(stderr, "warning: %s\n", why.c_str()); },
       verification);
-  if (!newest) throw Error(ExitCode::input, path + ": no checkpoint found" + expected);
+  if (!newest) throw Error(ExitCode::input, dir + ": no checkpoint found" + expected);
   return *newest;
 }
 
@@ -64,6 +80,8 @@ std::string verified_path(const std::string& path, comm::Communicator& world) {
         const std::string found = checkpoint_path(path, checkpoint::Verification::checksums);
         if (found == path && !huggingface::is_huggingface(path))
           checkpoint::CheckpointReader(path).verify();
+        if (found != path && is_run(path))
+          std::fprintf(stderr, "%s: the checkpoint %s is read\n", path.c_str(), found.c_str());
         return found;
       } catch (const Error& e) {
         if (e.code() != ExitCode::input) throw;

@@ -22,10 +22,12 @@ struct LoadedModel {
 config::Config huggingface_run(const std::string& dir);
 
 // `path` itself for a Hugging Face directory or one checkpoint (step-00000500); for a directory of
-// checkpoints, the newest one that verifies. Error(input) if there is none.
+// checkpoints, or of a run (with a folder checkpoints/), the newest one that verifies. Error(input)
+// if there is none.
 std::string checkpoint_path(const std::string& path, checkpoint::Verification verification);
 // Collective: rank 0's checkpoint_path(), after it has verified the checksums of a checkpoint, even
-// one that `path` names directly. Error(input) on every rank names the damaged file.
+// one that `path` names directly; says which one that is of a run's folder. Error(input) on every
+// rank names the damaged file.
 std::string verified_path(const std::string& path, comm::Communicator& world);
 
 // The configuration of a checkpoint or a Hugging Face directory with `overrides`. Device, precision

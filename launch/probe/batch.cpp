@@ -10,6 +10,7 @@
 #include "huggingface/config.h"
 #include "huggingface/sidecars.h"
 #include "io/safetensors.h"
+#include "launch/support/program.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tfm::launch {
@@ -94,7 +95,7 @@ std::vector<std::int32_t> shifted_left(const std::vector<std::int32_t>& labels,
 struct TargetIds {
   std::int64_t start, padding;
 };
-TargetIds target_ids(const std::string& path, const std::string& dir,
+TargetIds target_ids(const Arguments& args, const std::string& path, const std::string& dir,
                      const config::Config& config) {
   const config::ModelConfig& m = config.model;
   const bool theirs = huggingface::is_huggingface(dir);
@@ -109,10 +110,12 @@ TargetIds target_ids(const std::string& path, const std::string& dir,
       throw Error(ExitCode::input, path +
                                        ": tensor 'decoder_input_ids' is missing, and the model "
                                        "has no decoder start token");
-    const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer_or_bytes());
+    const auto tokenizer =
+        tokenizer::load_tokenizer(config.data.tokenizer_or_bytes(), config.data.source_tokenizer);
+    check_tokenizer(args, dir, *tokenizer, config.data);
     const std::int32_t begin = data::sentence_ids(*tokenizer, -1).begin;
     data::check_known(begin, m.vocab_size, "data.tokenizer");
-    const auto pad = tokenizer->special_ids().pad;
+    const auto pad = tokenizer->target().special_ids().pad;
     ids = {begin, pad && *pad < m.vocab_size ? *pad : -1};
   }
   if (m.padding_idx >= 0)
@@ -319,9 +322,10 @@ void ProbeBatch::fill(std::int64_t, std::int64_t first, std::int64_t count,
   }
 }
 
-ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
+ProbeBatch read_probe_batch(const Arguments& args, const std::string& dir,
                             const config::Config& config) {
   const config::ModelConfig& m = config.model;
+  const std::string path = args.get("--batch");
   const BatchFile file(path);
   file.expect_only(known_tensors(m));
   ProbeBatch b;
@@ -342,9 +346,9 @@ ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
                                        "labels to derive it from");
     const std::int64_t length = file.size(given ? "decoder_input_ids" : "labels").second;
     b.shape = {.sequences = B, .length = length, .source_length = T};
-    b.fields[Field::ids] =
-        given ? file.read("decoder_input_ids", B, length, m.vocab_size)
-              : shifted_right(labels_of(file, B, length, m), length, target_ids(path, dir, config));
+    b.fields[Field::ids] = given ? file.read("decoder_input_ids", B, length, m.vocab_size)
+                                 : shifted_right(labels_of(file, B, length, m), length,
+                                                 target_ids(args, path, dir, config));
     mask = "decoder_attention_mask";
   }
   if (m.decodes()) {

@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "data/dataset.h"
+#include "launch/support/arguments.h"
 #include "nn/model.h"
 
 namespace tfm::launch {
@@ -24,10 +25,11 @@ class ProbeBatch final : public data::Dataset {
             const BatchFields& to) const override;
 };
 
-// Error(input) names a tensor that is missing, not for this model, of another shape than the
-// others, or has ids out of range. `dir`: the model's directory, which gives its padding id; where
-// `config` has no model.decoder_start, its tokenizer is read if targets are to be derived.
-ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
+// Reads the file of --batch. Error(input) names a tensor that is missing, not for this model, of
+// another shape than the others, or has ids out of range. `dir`: the model's directory, which gives
+// its padding id; where `config` has no model.decoder_start, its tokenizer is read if targets are
+// to be derived, and must be the one that the model was trained with.
+ProbeBatch read_probe_batch(const Arguments& args, const std::string& dir,
                             const config::Config& config);
 
 // `b` with its sequences extended to lengths that are multiples of `of`. The columns that are added

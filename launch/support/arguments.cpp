@@ -51,7 +51,7 @@ Arguments::Arguments(int argc, char** argv, const std::vector<OptionSpec>& known
                      MeantKey meant_key)
     : meant_key_(meant_key) {
   std::vector<std::string>* further = nullptr;  // values of the option before
-  bool further_keys = false;
+  bool (*takes)(const std::string&) = nullptr;  // which of them
   for (int i = 1; i < argc; ++i) {
     std::string arg = argv[i], inline_value;
     const auto equals = arg.find('=');
@@ -61,13 +61,13 @@ Arguments::Arguments(int argc, char** argv, const std::vector<OptionSpec>& known
       continue;
     }
     const bool short_option = arg.size() > 1 && arg[0] == '-' && equals == std::string::npos;
-    if (!arg.starts_with("--") && (further || !short_option || is_file(arg))) {
-      const bool is_key = !further_keys && meant_key_ && equals != std::string::npos &&
-                          arg.find('.') < equals && arg.find('/') > equals && !is_file(arg);
-      if (further && !is_key) {
-        further->push_back(arg);
-        continue;
-      }
+    const bool is_key = meant_key_ && equals != std::string::npos && arg.find('.') < equals &&
+                        arg.find('/') > equals && !is_file(arg);
+    if (further && !arg.starts_with("--") && (takes ? takes(arg) : !is_key)) {
+      further->push_back(arg);
+      continue;
+    }
+    if (!arg.starts_with("--") && (!short_option || is_file(arg))) {
       const bool override_form = equals != std::string::npos && arg.find('/') > equals &&
                                  (!positional_.empty() || !is_file(arg));
       (override_form ? overrides_ : positional_).push_back(arg);
@@ -90,7 +90,7 @@ Arguments::Arguments(int argc, char** argv, const std::vector<OptionSpec>& known
     std::vector<std::string>& values = options_[arg];
     values.push_back(inline_value);
     further = spec->many ? &values : nullptr;
-    further_keys = spec->of_keys;
+    takes = spec->takes;
   }
 }
 

@@ -8,10 +8,11 @@
 namespace tfm::launch {
 
 struct OptionSpec {
-  std::string name;      // "--tokens"
-  bool value = true;     // takes a value
-  bool many = false;     // takes further values up to the next option, and may be given again
-  bool of_keys = false;  // these have the form of overrides, which else end them
+  std::string name;   // "--tokens"
+  bool value = true;  // takes a value
+  bool many = false;  // takes further values up to the next option, and may be given again
+  // Which further words are values; null: all but overrides.
+  bool (*takes)(const std::string& word) = nullptr;
 };
 
 // The configuration key that a word names or probably means; empty: none.

@@ -96,7 +96,8 @@ void check_tokenizer(const Arguments& args, const std::string& dir,
         return o.starts_with("data.tokenizer=") || o.starts_with("data.source_tokenizer=");
       });
   if (!named)
-    throw Error(ExitCode::input, text + "; put that file back, or name a tokenizer by --tokenizer");
+    throw Error(ExitCode::input,
+                text + "; put that file back, or name a tokenizer by data.tokenizer=");
   if (rank_of_launch() == 0) std::fprintf(stderr, "warning: %s\n", text.c_str());
 }
 

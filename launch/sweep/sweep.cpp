@@ -51,9 +51,9 @@ std::vector<std::string> split_values(const std::string& text) {
   return values;
 }
 
-std::vector<Key> keys_of(const std::vector<std::string>& arguments) {
+std::vector<Key> keys_of(const Arguments& args) {
   std::vector<Key> keys;
-  for (const std::string& argument : arguments) {
+  for (const std::string& argument : args.all("--sweep")) {
     const auto equals = argument.find('=');
     Key key{argument.substr(0, equals), {}};
     const auto fail = [&](const std::string& what) {
@@ -64,6 +64,8 @@ std::vector<Key> keys_of(const std::vector<std::string>& arguments) {
     key.values = split_values(argument.substr(equals + 1));
     if (std::ranges::count(key.values, "") > 0) fail("a value is missing");
     if (std::ranges::find(keys, key.name, &Key::name) != keys.end()) fail("the key comes twice");
+    for (const std::string& given : args.overrides())
+      if (given.starts_with(key.name + "=")) fail("the key comes twice, also as " + given);
     for (const char* own : {"run.name", "checkpoint.dir", "metrics.jsonl"})
       if (key.name == own) fail("every run of a sweep gets its own " + std::string(own));
     keys.push_back(std::move(key));
@@ -203,12 +205,17 @@ std::string write_report(const std::vector<SweptRun>& runs) {
 
 }  // namespace
 
+bool is_swept(const std::string& word) {
+  const auto equals = word.find('=');
+  return equals != std::string::npos && split_values(word.substr(equals + 1)).size() > 1;
+}
+
 int run_sweep(const Arguments& args) {
   if (launched_by_mpi())
     throw Error(ExitCode::usage,
                 "--sweep starts the ranks of each run itself; start it without a launcher, and "
                 "give it that: --launcher \"mpirun -np 4\"");
-  std::vector<SweptRun> runs = runs_of(args, keys_of(args.all("--sweep")));
+  std::vector<SweptRun> runs = runs_of(args, keys_of(args));
   for (std::size_t i = 0; i < runs.size(); ++i) {
     SweptRun& run = runs[i];
     const std::string before = exit_code_of(run);

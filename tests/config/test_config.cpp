@@ -75,6 +75,8 @@ class BadConfigs : public ConfigTest {
     write("damaged.json", "{");
     write("damaged.model", "model");
     write("folder/file.txt", "text");
+    write("labels.tsv", "text\tlabel\nice\tcold\ntea\twarm\nwool\tmild\n");
+    write("labels.jsonl", "{\"text\": \"ice\", \"label\": \"cold\"}\n{\"text\": \"tea\"}\n");
     const fs::path fixtures = fs::path(TFM_SOURCE_DIR) / "tests/fixtures";
     fs::copy(fixtures / "bpe600", "bpe");
     fs::copy(fixtures / "tokenizers/bert.json", "bert.json");

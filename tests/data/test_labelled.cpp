@@ -4,6 +4,7 @@
 #include <set>
 
 #include "data/labelled.h"
+#include "data/objective.h"
 #include "support/data_files.h"
 
 namespace tfm {
@@ -37,6 +38,13 @@ class LabelledTest : public testing::Test {
   }
   static data::Labelled open(const config::Config& c, bool endless = false) {
     return {c, c.data.train, *kByteIds, endless};
+  }
+  // By a start, and before it, by a check.
+  static void expect_refused(const config::Config& c, const std::string& message) {
+    expect_error(ExitCode::input, {message}, [&] { open(c); });
+    expect_error(ExitCode::input, {message}, [&] {
+      data::labelled_objective().check_file(c.data.train.paths[0].path, c, c.data.train);
+    });
   }
   // Two sequences of batch 0 unless said, eight ids each.
   static std::map<Field, Ids> read(const data::Labelled& d, std::int64_t index = 0,
@@ -226,6 +234,7 @@ TEST_F(LabelledTest, SeveralHeadsReadTheColumnsOfTheirNames) {
   c.model.heads = {{.type = "classify", .name = "kind", .classes = 3, .labels = {}},
                    {.type = "tag", .name = "tags", .classes = 2, .labels = {}},
                    {.type = "regress", .name = "score", .labels = {}}};
+  data::labelled_objective().check_file(c.data.train.paths[0].path, c, c.data.train);
   auto r = read(open(c));
   EXPECT_EQ(r[Field::sentence_labels], (Ids{2, -1}));
   EXPECT_EQ(r[Field::numbers], (Ids{number_element(-1.5f), kNoNumber}));
@@ -238,7 +247,7 @@ TEST_F(LabelledTest, WrongLabelsOfWordsAndNumbersAreNamed) {
                            const std::string& message) {
     config::Config c = configuration(config::Family::encoder, file, content);
     c.model.heads = {{.type = type, .name = type, .classes = 2, .labels = {}}};
-    expect_error(ExitCode::input, {message}, [&] { open(c); });
+    expect_refused(c, message);
   };
   refuses("tag", "a.tsv", "text\tlabel\nab cd\t0\n", "a.tsv:2: found 2 words and 1 label");
   refuses("tag", "a.tsv", "text\tlabel\nab\t\n", "a.tsv:2: found 1 word and 0 labels");
@@ -258,7 +267,7 @@ TEST_F(LabelledTest, WhatIsWrongIsNamedWithItsLine) {
                            const std::string& message, std::vector<std::string> labels = {}) {
     config::Config c = configuration(config::Family::encoder, file, content);
     c.model.heads[0].labels = std::move(labels);
-    expect_error(ExitCode::input, {message}, [&] { open(c); });
+    expect_refused(c, message);
   };
   refuses("a.tsv", "text\tclass\nab\t1\n", "a.tsv:1: the header has no column 'label'");
   refuses("a.tsv", "ab\t1\n", "a.tsv:1: the header has no column 'text'");
@@ -272,7 +281,10 @@ TEST_F(LabelledTest, WhatIsWrongIsNamedWithItsLine) {
             "a.tsv:3: the label '" + std::string(label) + "' is no class of head 'classify'");
   refuses("a.tsv", "text\tlabel\nab\t1\n", "a.tsv:2: the label '1' is none of the labels",
           {"x", "y", "z"});
-  refuses("a.jsonl", "{\"text\": \"ab\"}\n", "a.jsonl:1: member \"label\" is missing");
+  refuses("a.jsonl", "{\"text\": \"ab\"}\n",
+          "a.jsonl:1: member \"label\" is missing; expected label to be one of text");
+  refuses("a.jsonl", "{\"text\": \"a\", \"label\": 1}\n{\"stars\": 1, \"body\": \"b\"}\n",
+          "a.jsonl:2: member \"text\" is missing; expected text to be one of body, stars");
   refuses("a.jsonl", "{\"text\": 1, \"label\": 1}\n", "a.jsonl:1: text");
   refuses("a.jsonl", "{\"text\": \"a\", \"label\": 1.5}\n", "a.jsonl:1: the label '1.5'");
   refuses("a.jsonl", "{\"text\": \"a\", \"label\": 1}\n[]\n", "a.jsonl:2");

@@ -125,6 +125,37 @@ def check_models_beside_checkpoints():
     run("tfm-generate", "both/step-00000001", "--prompt", "a", "--max-tokens", 1)
 
 
+def check_the_folder_of_a_run():
+    """Programs find the checkpoints of a run, and say which one they read."""
+    trained("runs/a/checkpoints", "data.tokenizer=a.json", "train.seed=280")
+    programs = (("tfm-generate", "runs/a", "--prompt", "a", "--max-tokens", 1), ("tfm-eval", "runs/a/", "--text", "text.txt"),
+                ("tfm-probe", "runs/a", "--list"), ("tfm-convert", "export", "runs/a", "of_run"),
+                ("tfm-train", "from.yaml", "model.init=runs/a", "checkpoint.dir=of_init"))
+    for program, *args in programs:
+        said = run(program, *args)
+        assert "the checkpoint runs/a/checkpoints/step-00000001 is read\n" in said, (program, said)
+    assert contents("of_run") == contents("hf_a")
+    assert "is read" not in run("tfm-generate", "runs/a/checkpoints", "--prompt", "a", "--max-tokens", 1)
+    pathlib.Path("runs/b/checkpoints").mkdir(parents=True)
+    assert "runs/b/checkpoints: no checkpoint found" in run("tfm-eval", "runs/b", "--text", "text.txt", code=3)
+
+
+def check_what_is_imported():
+    """A wrong path is named, and a model without a tokenizer."""
+    pathlib.Path("no_config").mkdir()
+    for path, problem in (("gone", "does not exist"), ("no_config", "has no config.json"), ("ck_a", "has no config.json")):
+        assert f"{path}: {problem}; expected a Hugging Face directory" in run("tfm-convert", "import", path, "new", code=3)
+    assert not pathlib.Path("new").exists()
+    shutil.copytree("hf_a", "without")
+    for file in pathlib.Path("without").glob("tokenizer*"):
+        file.unlink()
+    warned = [line for line in run("tfm-convert", "import", "without", "new").splitlines() if line.startswith("warning: ")]
+    assert len(warned) == 1 and "no tokenizer" in warned[0] and "data.tokenizer" in warned[0], warned
+    assert "data.tokenizer" in run("tfm-eval", "new", "--text", "text.txt", code=3)
+    run("tfm-eval", "new", "--text", "text.txt", "data.tokenizer=a.json")
+    assert "warning" not in run("tfm-convert", "import", "hf_a", "with")
+
+
 def check_what_is_there_stays():
     """Without --force nothing that is there is replaced: a model, also the run's own, an import, a folder named as one of its parts."""
     shutil.copytree("hf_b", "weights"), shutil.copytree("hf_b", "config")
@@ -206,7 +237,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for check in (make_models, check_the_runs_own_tokenizer, check_paths_count_from_the_run, check_a_full_disk, check_left_over_files,
-                      check_models_beside_checkpoints, check_what_is_there_stays, check_large_values_of_f16, check_token_files):
+                      check_models_beside_checkpoints, check_the_folder_of_a_run, check_what_is_imported, check_what_is_there_stays,
+                      check_large_values_of_f16, check_token_files):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

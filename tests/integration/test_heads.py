@@ -533,6 +533,12 @@ checkpoint: {dir: ck}
     said = run(folder, "tfm-train", "bert.yaml", f"model.init={source}")
     assert "new, with random weights: classify.weight, classify.bias\n" in said, said
     assert "next_sentence: false" in run(folder, "tfm-train", "bert.yaml", f"model.init={source}", "--dump-config")
+    run(folder, "tfm-convert", "export", "ck", "hf")
+    names = ["data.train.text=sentence", "data.train.label=kind"]
+    scores = lambda *args: re.findall(r"^(?:accuracy|f1|mcc|tokens) .*",
+                                      run(folder, "tfm-eval", *args, "--labelled", "rest.jsonl"), re.MULTILINE)
+    assert len(scores("ck")) == 4 and scores("ck") == scores("hf", *names)
+    assert "expected text to be one of kind, sentence" in run(folder, "tfm-eval", "hf", "--labelled", "rest.jsonl", code=3)
 
 
 def main():

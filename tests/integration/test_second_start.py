@@ -8,6 +8,7 @@ import os
 import pathlib
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -158,6 +159,25 @@ def check_another_tokenizer():
     train()
 
 
+def check_targets_of_another_tokenizer():
+    """Targets that a tokenizer begins are those of the tokenizer of the run."""
+    folder = pathlib.Path("targets", "run")
+    start(folder, PAIRS.replace("tokenizer: bytes", "tokenizer: tokenizer.json").replace("size: 260", "size: 260, padding_idx: 0"))
+    make = lambda text: run(folder, "tfm-data", "train-tokenizer", "--input", text, "--vocab-size", "260", "--output", "tokenizer.json")
+    make("other.txt")
+    run(folder, "tfm-train", "cfg.yaml", "train.steps=3")
+    header = json.dumps({name: {"dtype": "I64", "shape": [1, 4], "data_offsets": [at, at + 32]}
+                         for name, at in (("input_ids", 0), ("labels", 32))})
+    (folder / "in.safetensors").write_bytes(struct.pack("<Q", len(header)) + header.encode() + struct.pack("<8q", *range(40, 48)))
+    probe = lambda *args, **how: run(folder, "tfm-probe", "ck", "--batch", "in.safetensors", "--out", "out.safetensors", *args, **how)
+    probe()
+    (folder / "a.txt").write_text("a different text of other letters, xyz xyz qqq " * 9)
+    make("a.txt")
+    for args in ([], ["--list"]):
+        assert "is not the tokenizer that ck/step-00000003 was trained with" in probe(*args, code=3), args
+    assert "warning: tokenizer.json is not the tokenizer that" in probe("data.tokenizer=tokenizer.json")
+
+
 def check_early_stop():
     """A run that stopped early has its last steps, and stops at once when started again."""
     folder = pathlib.Path("early", "run")
@@ -194,6 +214,7 @@ def main():
         check_another_metric()
         check_other_weights()
         check_another_tokenizer()
+        check_targets_of_another_tokenizer()
         check_early_stop()
         os.chdir("/")
     print("a second start leaves what an unbroken run leaves: ok")

@@ -71,6 +71,17 @@ def check_every_combination():
     shutil.rmtree(SWEEP)
 
 
+def check_what_follows_is_usual():
+    """Behind the first key, one value is an override, a file the configuration and a word with dashes an option."""
+    behind = ["train.steps=3", "metrics.jsonl=y/run.jsonl", "checkpoint.dir=y/ck", "--train.seq_len=16", "--launcher", "env"]
+    done = subprocess.run([BIN / "tfm-train", "--sweep", "optimizer.lr=1e-3,2e-3", "cfg.yaml", *behind], capture_output=True, text=True,
+                          timeout=300, env=ENVIRONMENT)
+    assert done.returncode == 0 and re.findall(r"run \d of 2, (\S+)", done.stdout) == ["lr=1e-3", "lr=2e-3"], done
+    for name in ("lr=1e-3", "lr=2e-3"):
+        assert len(losses(pathlib.Path("y/sweep", name))) == 3
+        assert "seq_len: 16" in pathlib.Path("y/sweep", name, "config.yaml").read_text()
+
+
 def check_a_failure_does_not_end_the_sweep():
     args = ["--sweep", "optimizer.lr=1e30,1e-3"]
     said = train(*args, code=1)
@@ -125,6 +136,7 @@ with tempfile.TemporaryDirectory() as folder:
     pathlib.Path("cfg.yaml").write_text(CONFIG)
     pathlib.Path("text.txt").write_text("".join(f"{n} times {n} is {n * n}. " for n in range(2000)))
     check_every_combination()
+    check_what_follows_is_usual()
     check_a_failure_does_not_end_the_sweep()
     check_a_stop_and_a_start_again()
     check_a_stop_and_a_start_again("--launcher", f"{MPIRUN} 2", world=2)

@@ -4,6 +4,7 @@
 #include "config/config.h"
 #include "core/error.h"
 #include "launch/support/arguments.h"
+#include "launch/sweep/sweep.h"
 
 namespace tfm::launch {
 namespace {
@@ -12,10 +13,11 @@ Arguments read(std::vector<std::string> words, MeantKey meant_key = config::mean
   words.insert(words.begin(), "tfm-test");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
-  return {static_cast<int>(argv.size()),
-          argv.data(),
-          {{"--check", false}, {"--ranks"}, {"--input", true, true}},
-          meant_key};
+  return {
+      static_cast<int>(argv.size()),
+      argv.data(),
+      {{"--check", false}, {"--ranks"}, {"--input", true, true}, {"--sweep", true, true, is_swept}},
+      meant_key};
 }
 
 std::string refusal(const std::vector<std::string>& words, MeantKey meant_key = config::meant_key) {
@@ -70,6 +72,20 @@ TEST(Arguments, ValuesAreNotOptions) {
   EXPECT_EQ(keys.all("--input"), (std::vector<std::string>{"a", "b=c"}));
   EXPECT_EQ(keys.overrides(), std::vector<std::string>{"train.steps=3"});
   EXPECT_EQ(read({"-"}).positional(), std::vector<std::string>{"-"});
+}
+
+TEST(Arguments, OnlySeveralValuesAreSwept) {
+  const Arguments a = read({"--sweep", "optimizer.lr=1", "train.steps=100", "train.seed=1,2",
+                            "model.layers=[a,b]", "--check", "--data.add_begin=on"});
+  EXPECT_EQ(a.all("--sweep"), (std::vector<std::string>{"optimizer.lr=1", "train.seed=1,2"}));
+  EXPECT_TRUE(a.has("--check"));
+  const Arguments behind = read({"--sweep", "train.seed=1,2", "a,b.yaml", "precision=bf16"});
+  EXPECT_EQ(behind.only("configuration file"), "a,b.yaml");
+  EXPECT_EQ(behind.overrides(), std::vector<std::string>{"precision=bf16"});
+  EXPECT_EQ(a.overrides(), (std::vector<std::string>{"train.steps=100", "model.layers=[a,b]",
+                                                     "data.add_begin=on"}));
+  EXPECT_NE(refusal({"--sweep", "train.seed=1,2", "c.yaml", "-x"}).find("unknown option '-x'"),
+            std::string::npos);
 }
 
 }  // namespace
