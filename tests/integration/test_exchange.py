@@ -1,7 +1,7 @@
 """Hugging Face directories (tests/fixtures/huggingface, computed by transformers): logits, loss and gradients on several layouts, import
 and export without a byte changed, training from them, and messages for what is wrong with them.
 
-usage: test_exchange.py BIN
+usage: test_exchange.py BIN [--all]    (without: each model on one rank and on one of its other layouts)
 """
 import array
 import ctypes
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-BIN = pathlib.Path(sys.argv[1]).resolve()
+BIN, ALL = pathlib.Path(sys.argv[1]).resolve(), "--all" in sys.argv[2:]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = sorted((ROOT / "tests/fixtures/huggingface").iterdir())
 DIVIDES = {"gpt2": ("n_head", "n_inner"), "llama": ("num_key_value_heads", "intermediate_size"), "bert": ("num_attention_heads", "intermediate_size"),
@@ -112,6 +112,9 @@ def check_against_transformers():
             layouts += [(2, ["parallel.context=2"]), (4, ["parallel.pipeline=2"]), (4, ["parallel.pipeline=2", "parallel.context=2"])]
         if next((config[k] for k in ("num_local_experts", "num_experts", "n_routed_experts") if k in config), 1) % 2 == 0:
             layouts += [(2, ["parallel.expert=2"])] + ([(4, ["parallel.expert=2", "parallel.tensor=2"])] if len(layouts) > 2 else [])
+        if not ALL:  # one rank, and one of the other layouts in turn
+            turn = int(re.search(r"\d*$", folder.name).group() or 0)
+            layouts = [layouts[0], layouts[1 + turn % (len(layouts) - 1)]]
         expected = tensors(folder / "expected.safetensors")
         batch = tensors(folder / "batch.safetensors")
         logits = next(name for name in expected if name.startswith(("logits", "embedding")))
@@ -167,6 +170,11 @@ def check_members_of_config():
     for name, names in renamed.items():
         config = json.loads((ROOT / "tests/fixtures/huggingface" / name / "config.json").read_text())
         cases += [(name, {}, {**dict.fromkeys(names, ...), **{theirs: config[ours] for ours, theirs in names.items()}})]
+    rope = json.loads((ROOT / "tests/fixtures/huggingface/bamba_0/config.json").read_text())["rope_parameters"]
+    del rope["partial_rotary_factor"]
+    cases += [("bamba_0", {}, {"rope_parameters": rope, **dict.fromkeys(("mamba_d_conv", "mamba_d_head", "mamba_expand"), ...)}),
+              ("bamba_3", {}, dict.fromkeys(("mamba_n_groups", "mamba_conv_bias", "mamba_proj_bias", "time_step_limit", "z_loss_coefficient",
+                                             "attn_layer_indices", "attention_bias", "mlp_bias"), ...))]
     for name, one, other in cases:
         batch = tensors(ROOT / "tests/fixtures/huggingface" / name / "batch.safetensors")
         assert probed(edited("one", name, one), batch) == probed(edited("other", name, other), batch), (name, other)
