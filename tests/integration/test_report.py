@@ -270,17 +270,19 @@ def check_scaling():
     pathlib.Path("one/scaling.json").write_text(json.dumps([
         {"scaling": "strong", "ranks": 1, "step_seconds": 1.0, "tokens_per_second": 100.0, "efficiency": 1.0, "oversubscribed": False},
         {"scaling": "strong", "ranks": 2, "step_seconds": 0.6, "tokens_per_second": 180.0, "efficiency": 0.9, "oversubscribed": True},
-        {"scaling": "strong", "axis": "tensor", "ranks": 2, "step_seconds": 0.7, "tokens_per_second": 150.0, "efficiency": 0.75, "oversubscribed": False}]))
+        {"scaling": "strong", "axis": "tensor", "ranks": 2, "step_seconds": 0.7, "tokens_per_second": 150.0, "efficiency": 0.75, "oversubscribed": False},
+        {"scaling": "strong", "axis": "tensor", "ranks": 4, "step_seconds": 0.5, "tokens_per_second": 240.0, "efficiency": 0.6, "oversubscribed": False}]))
     pathlib.Path("one/weak.csv").write_text("mode,ranks,tokens_per_second,predicted_tokens_per_second\nweak,1,100,101\nweak,2,190,199\nweak,x,1,1\n")
     pathlib.Path("one/other.json").write_text("[1, {]")
     page, said = report("one")
     assert "scaling" in page.sections and "weak.csv: 1 row without numbers" in said and "other.json: not JSON, skipped" in said
     rows = page.table("scaling", "ranks")[1:]
     assert rows[0][:4] == ["strong scaling", "1", "100", "1"] and rows[1][5].startswith("oversubscribed") and rows[2][:3] == ["strong tensor scaling", "2", "150"], rows
-    assert rows[4][:5] == ["weak scaling", "2", "190", "", "199"], rows
-    # Proportional to the ranks, on axes that reach from 0 to 4 % above the highest.
-    ideal = [points_of(page, "fig-scaling", f"l s{style} faint") for style in (0, 2)]
-    assert ideal == 2 * [[(500, round(1000 * (1 - 100 / 208), 2)), (1000, round(1000 * (1 - 200 / 208), 2))]], ideal
+    assert rows[5][:5] == ["weak scaling", "2", "190", "", "199"], rows
+    # Proportional to the ranks from the fewest on, on axes that reach from 0 to 4 % above the highest.
+    ideal = [points_of(page, "fig-scaling", f"l s{style} faint") for style in (0, 1, 2)]
+    at = lambda ranks, rate: (250 * ranks, round(1000 * (1 - rate / (1.04 * 300)), 2))
+    assert ideal == [[at(1, 100), at(2, 200)], [at(2, 150), at(4, 300)], [at(1, 100), at(2, 200)]], ideal
 
 
 def check_what_is_wrong_is_said():

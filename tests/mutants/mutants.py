@@ -406,6 +406,7 @@ ROOMS = {
         ("inference/totals.cpp", "std::exp(«mean(0)»)", "mean()", ["script:test_numbers"]),
         ("inference/text_coverage.cpp", r"(c >= '\t' && c <= '\r')", r"c == '\n'", ["unit:TextCoverage*"]),
         ("report/sections.cpp", "std::size_t i = «s.y.size() > 1 ? 1 : 0»", "0", ["script:test_report"]),
+        ("report/sections.cpp", "points[0].tokens_per_second «/ points[0].ranks» * p.ranks", "", ["script:test_report"]),
         ("report/plan_sections.cpp", "auto before = «static_cast<double>(run.begin)»", "0.0", ["script:test_report"]),
         ("train/time_left.cpp", "checkpoints_.due(step, train_.steps, «checkpoint_.every»)", "eval_.every", ["unit:TimeLeft*"]),
         ("train/evaluation.cpp", "std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()",
@@ -487,6 +488,11 @@ ROOMS = {
         ("kernels/cpu/small_products.h", "if («s < n») solve_rows", "false", ["unit:GatedDelta/*:*Generated*:Documents.*"]),
         # The upper triangle in place of the lower one, between the two rows solved together.
         ("kernels/cpu/small_products.h", "factor(next, i)", "factor(i, next)", ["unit:GatedDelta/*"]),
+        ("kernels/gated_delta_backward.inl", "«a.skip ?» d + skip * m.dy(i, j) : d", "a.skip && false ?", ["unit:GatedDelta/*"]),
+        ("kernels/gated_delta_gates.inl", "step = «a.two ? W(0) : a.dgates[of_beta]»", "W(0)", ["ops:*state_space*"]),
+        ("kernels/cpu/short_convolution.cpp", "load(of_bias, Full{}) «+ ds»", "+ ds + ds", ["ops:*short_convolution*"]),
+        ("nn/mamba.cpp", "«std::vector(static_cast<std::size_t>(mine.key_heads),»", "std::vector(static_cast<std::size_t>(1), mine.key_heads *",
+         ["unit:Families/*mamba*"]),
         # Lanes behind the last column are zeros: the largest of negative logits is 0, so none is the most likely.
         ("kernels/cpu/cross_entropy.cpp", "only<T>(load(x + i + j, m), m, lowest)", "load(x + i + j, m)",
          ["unit:Loss/*:LossGradient.*", "ops:*cross_entropy*", "ranks2:SplitVocabulary.*"]),
