@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [--all] [ARGUMENTS OF CMAKE]: installs what is needed, builds everything and runs the tests; with --all also those that repeat
-# them on further layouts, about as long again.
+# them on further layouts.
 set -euo pipefail
 unset CDPATH
 cd "$(dirname "$0")/.."

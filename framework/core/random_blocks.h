@@ -15,8 +15,8 @@ struct RandomBlocks {
   Int query, random;
   RandomKey key;
 
-  // Of block q of the queries. Blocks before `first` are global; of a sequence of `blocks`, which
-  // are not read if causal, the last one, too.
+  // Block q of the queries sees them. Blocks before `first` are global and, unless causal, the last
+  // one of the sequence's `blocks`, which are not read otherwise.
   constexpr RandomBlocks(Int first, bool causal, Int blocks, Int q, Int parts, RandomKey draws)
       : low(first),
         high(causal ? q - 1 : blocks - 1),

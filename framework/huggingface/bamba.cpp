@@ -17,9 +17,13 @@ void read_mamba(config::LayerConfig& l, const io::JsonNode& c, std::int64_t d_mo
   if (l.n_heads == 0 || inner % l.n_heads != 0)
     c.at("mamba_n_heads")
         .fail("does not divide mamba_expand * hidden_size, " + std::to_string(inner));
+  const std::int64_t size = inner / l.n_heads;
+  if (const auto given = c.find("mamba_d_head"); given && !given->is_string())
+    if (given->integer(1, inner) != size)
+      given->fail("is not mamba_expand * hidden_size / mamba_n_heads, " + std::to_string(size));
   l.d_head = whole(c, "mamba_d_state", 256);
   l.attention = {.type = kMamba,
-                 .value_size = inner / l.n_heads,
+                 .value_size = size,
                  .key_heads = whole(c, "mamba_n_groups", 1),
                  .convolution = whole(c, "mamba_d_conv", 4)};
   l.position = config::Position::none;
@@ -31,7 +35,8 @@ void require_free_steps(const io::JsonNode& c) {
   const auto limits = c.find("time_step_limit");
   if (!limits) return;
   const auto both = limits->items();
-  if (both.size() != 2 || both[0].number() != 0 || !both[1].is_object())
+  if (both.size() != 2 || both[0].number() != 0 || !both[1].is_object() ||
+      both[1].text("__float__", "") != "Infinity")
     limits->fail("limits of time steps are not supported; expected 0 and infinity");
 }
 

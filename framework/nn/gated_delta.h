@@ -15,8 +15,6 @@ class GatedDelta final : public Recurrence {
                    States states) const override;
   const Linear& output() const override { return output_; }
 
-  Linear qkv_;
-  int convolution_;
   Linear gates_;
   int log_rate_, gate_bias_;
   Linear output_gate_;

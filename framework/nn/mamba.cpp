@@ -3,19 +3,15 @@
 namespace tfm::nn {
 namespace {
 
-// Rates between 0.01 and 16, and steps of about 0.01 to 0.1: softplus(log x) is log(1 + x).
-constexpr Init kLogRate{Init::Kind::log_uniform, 16}, kStepBias{Init::Kind::log_uniform, 0.1},
-    kZeros{Init::Kind::constant, 0}, kOnes{Init::Kind::constant, 1};
+// Steps are of about 0.01 to 0.1: softplus(log x) is log(1 + x).
+constexpr Init kStepBias{Init::Kind::log_uniform, 0.1}, kZeros{Init::Kind::constant, 0},
+    kOnes{Init::Kind::constant, 1};
 
 }  // namespace
 
 // Parameters are registered in the order of their use.
 Mamba::Mamba(Context& c, const std::string& name, Options options)
     : Recurrence(c, name, options),
-      qkv_(c, qkv_parts(name, options), options.width,
-           {Placement::shard_rows, options.qkv_bias, c.init_std}),
-      convolution_(of_heads(c, qkv_parts(name, options, "_convolution.weight"), options.convolution,
-                            {Init::Kind::normal, c.init_std})),
       convolution_bias_(of_heads(c, qkv_parts(name, options, "_convolution.bias"), 0, kZeros)),
       steps_(c, {{name + ".step", options.sizes.heads}}, options.width,
              {Placement::shard_rows, options.qkv_bias, c.init_std}),
@@ -35,8 +31,7 @@ graph::Value Mamba::mix(graph::Recorder& r, graph::Value x, const LayerContext& 
   const kernels::DeltaSizes mine = sizes_of(context_.shards);
   const graph::Value qkv = qkv_(r, x), steps = steps_(r, x),
                      heads = read(r, qkv, steps, c,
-                                  {convolution_, convolution_bias_, log_rate_, step_bias_, skip_},
-                                  states),
+                                  {log_rate_, step_bias_, convolution_bias_, skip_}, states),
                      gated = ops::gate(r, heads, output_gate_(r, x), kernels::Gate::silu);
   return ops::width_norm(
       r, gated,

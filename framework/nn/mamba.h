@@ -17,8 +17,7 @@ class Mamba final : public Recurrence {
                    States states) const override;
   const Linear& output() const override { return output_; }
 
-  Linear qkv_;
-  int convolution_, convolution_bias_;
+  int convolution_bias_;
   Linear steps_;
   int log_rate_, step_bias_, skip_;
   Linear output_gate_;

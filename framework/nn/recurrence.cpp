@@ -3,7 +3,13 @@
 namespace tfm::nn {
 
 Recurrence::Recurrence(Context& c, const std::string& name, Options options)
-    : context_(c), name_(last_component(name)), options_(options) {}
+    : context_(c),
+      name_(last_component(name)),
+      options_(options),
+      qkv_(c, qkv_parts(name, options), options.width,
+           {Placement::shard_rows, options.qkv_bias, c.init_std}),
+      convolution_(of_heads(c, qkv_parts(name, options, "_convolution.weight"), options.convolution,
+                            {Init::Kind::normal, c.init_std})) {}
 
 int Recurrence::of_heads(Context& c, const std::vector<PartSpec>& parts, std::int64_t cols,
                          Init init) {
@@ -43,7 +49,7 @@ graph::Value Recurrence::read(graph::Recorder& r, graph::Value qkv, graph::Value
   };
   const Rows rows = ops::whole(c.rows);
   const graph::Value convolved = ops::short_convolution(r, ops::share_heads(r, qkv, qkv_of, c.rows),
-                                                        of_share(p.convolution, qkv_of),
+                                                        of_share(convolution_, qkv_of),
                                                         of_share(p.convolution_bias, qkv_of), rows,
                                                         c.k_segments, states.inputs),
                      of_heads = ops::delta_gates(r, ops::share_heads(r, gates, gates_of, c.rows),

@@ -25,6 +25,7 @@ class Recurrence : public Mixer {
                              std::span<const graph::Value> states) const override;
 
  protected:
+  // Registers the projections of queries, keys and values, and weights of the convolution.
   Recurrence(Context& c, const std::string& name, Options options);
 
   struct States {
@@ -36,8 +37,9 @@ class Recurrence : public Mixer {
   virtual const Linear& output() const = 0;
 
   struct Parameters {
-    int convolution, convolution_bias = -1;  // (2 KH Dk + H Dv, K) and (2 KH Dk + H Dv)
-    int log_rate, gate_bias, skip = -1;      // (H)
+    int log_rate, gate_bias;    // (H)
+    int convolution_bias = -1;  // (2 KH Dk + H Dv)
+    int skip = -1;              // (H)
   };
   // What heads read from their states, of this rank's positions. `gates`: the projections of
   // ops::delta_gates().
@@ -50,12 +52,17 @@ class Recurrence : public Mixer {
   static std::vector<PartSpec> qkv_parts(const std::string& name, const Options& options,
                                          const std::string& suffix = "");
   std::int64_t values() const { return options_.sizes.heads * options_.sizes.values; }
-  // Of each of so many ranks that share the heads.
+  // The sizes on each of so many ranks that share the heads.
   kernels::DeltaSizes sizes_of(int ranks) const;
+
+  // Rates of decay between 0.01 and 16.
+  static constexpr Init kLogRate{Init::Kind::log_uniform, 16};
 
   Context context_;
   std::string name_;
   Options options_;
+  Linear qkv_;
+  int convolution_;  // (2 KH Dk + H Dv, K)
 
  private:
   graph::Value project(graph::Recorder& r, graph::Value x, const LayerContext& c,

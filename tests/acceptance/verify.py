@@ -5,7 +5,8 @@ usage: verify.py BIN [--as-run] [--count 40] [--seed 1] [--ranks 8] [--device cu
 
 Nothing is wrong with the programs, so every configuration must pass: one that does not is a false alarm. The table says how near
 each came to its bounds (the largest error over its bound). Exit code 1 where there is a false alarm.
-With --device cuda, ranks exchange tensors by NCCL or through the host; BIN is build/cpu/emulated (target emulated-verify) where there is no GPU.
+With --device cuda, ranks exchange tensors by NCCL or through the host; BIN is build/cpu/emulated (target emulated-verify) where
+there is no GPU.
 With --faults, BIN holds a tfm-verify built by tests/mutants/run.py: each bug of its room "as_run" (on a device: that kernels of CPUs
 do not have, and those of "as_run_cuda") is switched on in turn, and tests/integration/test_as_run.py must fail in bf16 and in fp16.
 """

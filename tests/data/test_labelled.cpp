@@ -39,7 +39,7 @@ class LabelledTest : public testing::Test {
   static data::Labelled open(const config::Config& c, bool endless = false) {
     return {c, c.data.train, *kByteIds, endless};
   }
-  // By a start, and before it, by a check.
+  // A start refuses it, and before it a check.
   static void expect_refused(const config::Config& c, const std::string& message) {
     expect_error(ExitCode::input, {message}, [&] { open(c); });
     expect_error(ExitCode::input, {message}, [&] {

@@ -337,7 +337,7 @@ OpCase linear_case(const std::string& name, bool causal, bool documents) {
             documents ? r.input("segments", {8}, DType::i32) : graph::Value{});
       }};
 }
-// Of documents with a bias.
+// The convolution of documents has a bias.
 OpCase convolution_case(const std::string& name, std::int64_t kernel, bool documents) {
   std::vector<Shape> inputs{{8, 5}, {5, kernel}};
   if (documents) inputs.push_back({5});
