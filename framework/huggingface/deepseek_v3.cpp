@@ -5,7 +5,13 @@ namespace {
 
 config::ModelConfig read(const io::JsonNode& c) {
   must_be(c, "rope_interleave", true);
-  config::ModelConfig m = llama_like::read(c, {129280, 0, 18432, 4096});
+  config::ModelConfig m = llama_like::read(c, {.vocab_size = 129280,
+                                               .kv_heads = 0,
+                                               .d_ff = 18432,
+                                               .max_seq_len = 4096,
+                                               .d_model = 7168,
+                                               .layers = 61,
+                                               .heads = 128});
   const io::JsonNode rope = llama_like::rope_of(c);
   if (const char* key = "mscale_all_dim"; m.rope.scaling.on() && real(rope, key, 0) != 0 &&
                                           m.rope.scaling.type != config::RopeScalingType::yarn)

@@ -41,7 +41,15 @@ bool slides2(std::int64_t layer, std::int64_t max_window_layers) {
 bool slides3(std::int64_t, std::int64_t) { return true; }
 
 config::ModelConfig read2(const io::JsonNode& c) {
-  config::ModelConfig m = read_both(c, {151936, 16, 5632, 32768}, 60, 4, 1408);
+  config::ModelConfig m = read_both(c,
+                                    {.vocab_size = 151936,
+                                     .kv_heads = 16,
+                                     .d_ff = 5632,
+                                     .max_seq_len = 32768,
+                                     .d_model = 2048,
+                                     .layers = 24,
+                                     .heads = 16},
+                                    60, 4, 1408);
   m.qkv_bias = c.flag("qkv_bias", true) ? config::Switch::yes : config::Switch::no;
   m.experts.shared = 1;
   m.experts.shared_d_ff = whole(c, "shared_expert_intermediate_size", 5632);
@@ -64,7 +72,14 @@ Needs needs2(const config::ModelConfig& m) {
 
 config::ModelConfig read3(const io::JsonNode& c) {
   must_be(c, "attention_bias", false);
-  config::ModelConfig m = read_both(c, {151936, 4, 6144, 32768}, 128, 8, 768);
+  config::ModelConfig m = read_both(c,
+                                    {.vocab_size = 151936,
+                                     .kv_heads = 4,
+                                     .d_ff = 6144,
+                                     .max_seq_len = 32768,
+                                     .d_model = 2048,
+                                     .layers = 24},
+                                    128, 8, 768);
   m.qk_norm = config::QkNorm::heads;
   read_windows(m, c, {slides3});
   if (const auto types = c.find("layer_types"))  // which transformers does not read here

@@ -8,7 +8,12 @@
 namespace tfm::huggingface {
 namespace {
 
-config::ModelConfig read_both(const io::JsonNode& c) {
+struct Defaults {
+  std::int64_t d_model, heads, layers;
+  std::int64_t decoder_layers = 0;  // 0: as many as the encoder's
+};
+
+config::ModelConfig read_both(const io::JsonNode& c, const Defaults& defaults) {
   must_be(c, "is_encoder_decoder", true);
   config::ModelConfig m;
   m.family = config::Family::encoder_decoder;
@@ -16,10 +21,13 @@ config::ModelConfig read_both(const io::JsonNode& c) {
   m.norm = config::Norm::rmsnorm;
   m.bias = m.scale_attention = false, m.head_bias = config::HeadBias::no;
   m.vocab_size = whole(c, "vocab_size", 32128);
-  m.d_model = whole(c, "d_model", 512), m.n_heads = whole(c, "num_heads", 8),
+  m.d_model = whole(c, "d_model", defaults.d_model);
+  m.n_heads = whole(c, "num_heads", defaults.heads);
   m.d_head = whole(c, "d_kv", 64), m.d_ff = whole(c, "d_ff", 2048);
-  m.n_encoder_layers = layers(c, "num_layers", 6),
-  m.n_decoder_layers = layers(c, "num_decoder_layers", m.n_encoder_layers);
+  m.n_encoder_layers = layers(c, "num_layers", defaults.layers);
+  const char* decoder = "num_decoder_layers";  // null: as many
+  const bool own = defaults.decoder_layers > 0 && !has_member(c, decoder);
+  m.n_decoder_layers = layers(c, decoder, own ? defaults.decoder_layers : m.n_encoder_layers);
   m.relative = {whole(c, "relative_attention_num_buckets", 32),
                 whole(c, "relative_attention_max_distance", 128)};
   m.max_seq_len = whole(c, "n_positions", 512);
@@ -31,7 +39,7 @@ config::ModelConfig read_both(const io::JsonNode& c) {
 }
 
 config::ModelConfig read(const io::JsonNode& c) {
-  config::ModelConfig m = read_both(c);
+  config::ModelConfig m = read_both(c, {.d_model = 512, .heads = 8, .layers = 6});
   std::string act = c.text("feed_forward_proj", "relu");
   const bool gated = act.starts_with("gated-");
   if (gated) act = act == "gated-gelu" ? "gelu_new" : act.substr(6);
@@ -58,7 +66,8 @@ std::vector<bool> sparse_layers(const io::JsonNode& c, const char* sparse, std::
 
 config::ModelConfig read_switch(const io::JsonNode& c) {
   must_say(c, "router_dtype", "float32");
-  config::ModelConfig m = read_both(c);
+  config::ModelConfig m =
+      read_both(c, {.d_model = 768, .heads = 12, .layers = 12, .decoder_layers = 12});
   m.scale_logits = c.flag("tie_word_embeddings", true);
   m.activation = activation_of(c, "dense_act_fn", c.text("dense_act_fn", "relu"), false);
   m.router_loss.balance = config::Balance::none;

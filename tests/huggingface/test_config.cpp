@@ -48,6 +48,12 @@ void expect_means(const config::ModelConfig& model, const Json& means, const std
   }
 }
 
+// Tensors of a model with an output layer of its own.
+bool has_output_layer(const std::string& tensor) {
+  return tensor == "shared.weight" || tensor.starts_with("lm_head.") ||
+         tensor.ends_with("decoder.weight") || tensor.ends_with("coder.embed_tokens.weight");
+}
+
 TEST(HuggingFaceConfig, MeansWhatItMeansInTransformers) {
   const Json all =
       io::read_json_file(TFM_SOURCE_DIR "/tests/fixtures/config_defaults.json", 1 << 24);
@@ -59,12 +65,7 @@ TEST(HuggingFaceConfig, MeansWhatItMeansInTransformers) {
     io::replace_file(dir + "/config.json", config.dump());
     try {
       const Json read = huggingface::read_config(dir);
-      // Tensors of a model with an output layer of its own.
-      const auto has = [](const std::string& tensor) {
-        return tensor == "shared.weight" || tensor.starts_with("lm_head.") ||
-               tensor.ends_with("decoder.weight") || tensor.ends_with("coder.embed_tokens.weight");
-      };
-      expect_means(huggingface::model_of({read, what}, has), means, what);
+      expect_means(huggingface::model_of({read, what}, has_output_layer), means, what);
       EXPECT_FALSE(means.contains("refused")) << what;
     } catch (const Error& e) {
       const std::string text = e.what();
@@ -87,6 +88,48 @@ TEST(HuggingFaceConfig, MeansWhatItMeansInTransformers) {
 }
 
 constexpr const char* kFixtures = TFM_SOURCE_DIR "/tests/fixtures/huggingface/";
+
+// What config.json says, or "refused".
+std::map<std::string, std::string> meaning_of(const Json& config, const std::string& dir) {
+  io::replace_file(dir + "/config.json", config.dump());
+  try {
+    config::Config c;
+    c.model = huggingface::model_of({huggingface::read_config(dir), dir}, has_output_layer);
+    std::map<std::string, std::string> meaning = config::values_by_key(c);
+    meaning["tied"] = c.model.tied_head() ? "true" : "false";
+    return meaning;
+  } catch (const Error&) {
+    return {{"refused", ""}};
+  }
+}
+
+TEST(HuggingFaceConfig, AbsentMembersAreWhatTransformersTakesThemFor) {
+  const Json all = io::read_json_file(TFM_SOURCE_DIR "/tests/fixtures/config_absent.json", 1 << 24);
+  const std::string dir = testing::TempDir() + "/config_absent";
+  io::create_directories(dir);
+  std::size_t understood = 0;
+  for (const auto& [name, members] : all.items()) {
+    const Json whole = io::read_json_file(kFixtures + name + "/config.json", 1 << 20);
+    for (const auto& [member, instead] : members.items()) {
+      Json without = whole;
+      without.erase(member);
+      Json with = without;
+      if (instead.contains("rope_parameters"))
+        for (const char* older : {"rope_theta", "rope_scaling", "partial_rotary_factor",
+                                  "rope_local_base_freq", "global_rope_theta", "local_rope_theta"})
+          with.erase(older);
+      with.update(instead);
+      const auto meaning = meaning_of(without, dir), expected = meaning_of(with, dir);
+      std::vector<std::pair<std::string, std::string>> others;
+      std::ranges::set_difference(meaning, expected, std::back_inserter(others));
+      EXPECT_EQ(others.size() + (meaning.size() != expected.size()), 0U)
+          << name << " without " << member << " instead of " << instead << ": "
+          << testing::PrintToString(others);
+      understood += !meaning.contains("refused");
+    }
+  }
+  EXPECT_GT(understood, 1000U);
+}
 
 TEST(HuggingFaceConfig, OneLabelWithoutAProblemIsANumber) {
   Json read = huggingface::read_config(std::string(kFixtures) + "bert_sequences_0");

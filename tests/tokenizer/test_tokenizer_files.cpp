@@ -614,6 +614,67 @@ TEST(SerdeJsonFloat, ReadsNumbersAsTokenizersDoes) {
   EXPECT_TRUE(std::isinf(tokenizer::serde_json_float("-1e99999999999")));
 }
 
+// tests/fixtures/make_tokenizer_absent.py
+TEST(TokenizerJson, AbsentMembersAreWhatTheLibraryTakesThemFor) {
+  const test::TemporaryFolder folder;
+  const auto lines = read_lines(fixtures + "/lines.jsonl");
+  const auto load = [&](const Json& document) {
+    return tokenizer::load_tokenizer(put(folder / "tokenizer.json", document.dump()));
+  };
+  const auto ids_of = [](const tokenizer::Tokenizer& t, const std::string& text) {
+    try {
+      return t.encode_with_specials(text);
+    } catch (const Error&) {  // a character is not known
+      return Ids{};
+    }
+  };
+  const Json cases = Json::parse(std::ifstream(fixtures + "/../tokenizer_absent.json"));
+  EXPECT_GT(cases.size(), 15u);
+  for (const Json& c : cases) {
+    Json without = Json::parse(std::ifstream(fixtures + "/" + c[0].get<std::string>()));
+    Json as_read = without;
+    std::string where;
+    for (const Json& name : c[1])
+      where += "/" + (name.is_string() ? name.get<std::string>() : name.dump());
+    const Json::json_pointer pointer(where);
+    for (const Json& member : c[2]) without[pointer].erase(member.get<std::string>());
+    without[pointer].update(c[3]);
+    Json part = c[4];
+    for (const char* table : {"vocab", "merges"})
+      if (as_read[pointer].contains(table)) part[table] = as_read[pointer][table];
+    as_read[pointer] = part;
+    const auto found = load(without), expected = load(as_read);
+    for (const Json& line : lines) {
+      const std::string text = line.get<std::string>();
+      const Ids ids = ids_of(*expected, text);
+      ASSERT_EQ(ids_of(*found, text), ids) << c << line;
+      ASSERT_EQ(found->decode(ids), expected->decode(ids)) << c << line;
+    }
+  }
+}
+
+// What versions of the library before 0.20 wrote and read.
+TEST(TokenizerJson, OlderNamesAndAbsentMembersMeanWhatTheyMeant) {
+  const auto special = [](const std::string& more) {
+    return load_with(
+               R"({"normalizer":{"type":"Lowercase"},"added_tokens":[{"id":3,"content":"<A>")" +
+               more + "}]}")
+        ->encode("a<A>b");
+  };
+  EXPECT_EQ(special(R"(,"special":true)"), (Ids{0, 3, 1}));  // normalized: no
+  EXPECT_EQ(special(R"(,"special":true,"normalized":true)"), special(R"(,"special":false)"));
+  const auto decoded = [](const std::string& more) {
+    return load_with(R"({"model":{"vocab":{"▁a":4},"merges":[]},"added_tokens":[],
+        "decoder":{"type":"Metaspace","replacement":"▁")" +
+                     more + "}}")
+        ->decode(Ids{4, 4});
+  };
+  EXPECT_EQ(decoded(""), "a a");
+  EXPECT_EQ(decoded(R"(,"add_prefix_space":true)"), "a a");
+  EXPECT_EQ(decoded(R"(,"add_prefix_space":false)"), " a a");
+  EXPECT_EQ(decoded(R"(,"prepend_scheme":"never")"), " a a");
+}
+
 TEST(AddedTokens, MayBeginInSpacesThatAnotherTook) {
   const tokenizer::AddedTokens tokens(
       {{.content = "<end>", .id = 4, .rstrip = true}, {.content = " b", .id = 6}});
