@@ -93,9 +93,10 @@ class Communicator {
   // Runs an all_reduce (in place: `in` is `out`), a reduce_scatter, an all_gather, a ring_shift or
   // an all_to_all.
   void run(Collective kind, Tensor in, Tensor out);
-  // Nonblocking run(): start() posts the collective and returns, finish() completes it, and other
-  // work can overlap. Between the two, nobody may touch `out` or write `in`. Several may be in
-  // flight. All ranks must start them in the same order and finish them in the same order.
+  // Nonblocking run(): start() posts the collective and returns, if need be once other ranks have
+  // started theirs; finish() completes it, and other work can overlap. Between the two, nobody may
+  // touch `out` or write `in`. Several may be in flight. All ranks must start them in the same
+  // order and finish them in the same order.
   using Ticket = std::uint64_t;
   virtual Ticket start(Collective kind, Tensor in, Tensor out) = 0;
   virtual void finish(Ticket ticket) = 0;

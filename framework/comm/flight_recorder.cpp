@@ -40,7 +40,8 @@ struct alignas(64) FlightRecorder::Record {
   Cell<std::uint64_t> count = 0;    // collectives so far
   Cell<std::uint64_t> entered[AxisSet::kSets] = {};
   Cell<bool> reported = false;
-  EventCell device = {};  // a copy: a device may be further behind than the ring is long
+  // Copies: what a rank or its device waits for may lie further back than the ring is long.
+  EventCell waited = {}, device = {};
   EventCell ring[kEvents] = {};
 };
 
@@ -79,6 +80,7 @@ Event FlightRecorder::begin(AxisSet axes, Collective op, std::int64_t bytes, int
 
 void FlightRecorder::wait(const Event& event) {
   own().moved = wait_began_ = now();
+  own().waited.store(event);
   own().waiting = event.ordinal;
 }
 
@@ -124,7 +126,7 @@ FlightRecorder::Status FlightRecorder::status(int rank) const {
   Status s{r.pid, r.step, r.heartbeat, r.moved, {}, {}};
   std::ranges::copy(r.entered, s.entered.begin());
   if (const std::uint64_t waiting = r.waiting) {
-    const Event e = r.ring[waiting % kEvents].load();
+    const Event e = r.waited.load();
     if (e.ordinal == waiting) s.waiting = e;
   }
   const Event device = r.device.load();

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "comm/mpi_state.h"
+#include "comm/nodewise.h"
 #include "comm/shared_memory.h"
 
 namespace tfm::comm {
@@ -25,27 +26,57 @@ std::shared_ptr<FlightRecorder> make_recorder(const std::shared_ptr<MpiSession::
           [s](FlightRecorder* r) { delete r; }};
 }
 
-std::shared_ptr<Communicator> make_group(const std::shared_ptr<MpiSession::State>& s, int color,
-                                         AxisSet axes,
-                                         const std::shared_ptr<FlightRecorder>& recorder,
-                                         bool force_messages, bool own_core) {
-  MPI_Comm group = s->split(color, s->rank);
-  int rank = 0, size = 0, near = 0;
-  check_mpi(MPI_Comm_rank(group, &rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(group, &size), "MPI_Comm_size");
-  if (size == 1) return single_communicator();
-  check_mpi(MPI_Comm_size(s->split_node(group), &near), "MPI_Comm_size");
-  int one_node = near == size && !force_messages;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, group), "MPI_Allreduce");
-  if (!one_node) {
-    s->message_groups = true;
-    return message_collectives(rank, size, axes, recorder, group, s);
-  }
-  char* memory = s->share(group, SharedMemoryCommunicator::memory_bytes(size));
-  return std::make_shared<SharedMemoryCommunicator>(
-      rank, size, axes, recorder, memory, own_core,
-      [state = s.get()] { return state->bring_on_messages(); }, s);
+struct Place {
+  int rank = 0, size = 0;
+};
+Place place_in(MPI_Comm group) {
+  Place p;
+  check_mpi(MPI_Comm_rank(group, &p.rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(group, &p.size), "MPI_Comm_size");
+  return p;
 }
+
+// What all groups of a mesh have in common.
+struct GroupMaker {
+  std::shared_ptr<MpiSession::State> s;
+  std::shared_ptr<FlightRecorder> recorder;
+  int node_ranks;
+  bool own_core;
+
+  // `exchanges`: its all_to_alls are worth groups of their own.
+  std::shared_ptr<Communicator> make(int color, AxisSet axes, bool exchanges) const {
+    MPI_Comm group = s->split(color, s->rank);
+    const Place all = place_in(group);
+    if (all.size == 1) return single_communicator();
+    MPI_Comm node =
+        node_ranks > 0 ? s->split_group(group, s->rank / node_ranks) : s->split_node(group);
+    const Place near = place_in(node);
+    // The least of all ranks: whether one node has them; whether it has a run of as many as others.
+    int least[] = {near.size == all.size, near.size, -near.size, all.rank % near.size == near.rank};
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, least, 4, MPI_INT, MPI_MIN, group), "MPI_Allreduce");
+    if (least[0]) return shared_memory(group, axes, false);
+    s->message_groups = true;
+    auto flat = message_collectives(all.rank, all.size, axes, recorder, group, s);
+    const bool even = least[1] == -least[2] && least[3];
+    if (!exchanges || !even || near.size == 1) return flat;
+    MPI_Comm apart = s->split_group(group, near.rank);
+    const Place far = place_in(apart);
+    return std::make_shared<NodewiseCommunicator>(
+        std::move(flat), shared_memory(node, axes, true),
+        message_collectives(far.rank, far.size, axes, recorder, apart, s));
+  }
+
+ private:
+  // `beside_messages`: while ranks wait in it, others of the same exchange may be on their way.
+  std::shared_ptr<Communicator> shared_memory(MPI_Comm group, AxisSet axes,
+                                              bool beside_messages) const {
+    const Place p = place_in(group);
+    char* memory = s->share(group, SharedMemoryCommunicator::memory_bytes(p.size));
+    return std::make_shared<SharedMemoryCommunicator>(
+        p.rank, p.size, axes, recorder, memory, own_core,
+        [=, state = s.get()] { return state->bring_on_messages() || beside_messages; }, s);
+  }
+};
 
 }  // namespace
 
@@ -88,7 +119,7 @@ void MpiSession::abort(int code) {
   std::_Exit(code);  // without MPI's leave the launcher ends the others
 }
 
-Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
+Mesh make_mesh(const MpiSession& session, Layout layout, int node_ranks) {
   const auto& s = session.state();
   const bool positive = std::ranges::all_of(kAxes, [&](Axis a) { return layout[a] > 0; });
   if (!positive || layout.world() != s->size)
@@ -99,10 +130,12 @@ Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
   const StartWait wait("making groups of ranks", s->timeout);
   Mesh mesh(layout, s->rank);
   mesh.recorder = make_recorder(s, layout);
-  const bool own_core = s->cores_suffice();
-  for (const AxisSet axes : layout.groups())
-    mesh.handle(axes) =
-        make_group(s, mesh.place(kWorld - axes), axes, mesh.recorder, force_messages, own_core);
+  const GroupMaker groups{s, mesh.recorder, node_ranks, s->cores_suffice()};
+  for (const AxisSet axes : layout.groups()) {
+    const bool exchanges =
+        axes == layout.group_of(Axis::expert) || axes == layout.group_of(Axis::context);
+    mesh.handle(axes) = groups.make(mesh.place(kWorld - axes), axes, exchanges);
+  }
   if (layout[Axis::pipeline] > 1)
     mesh.messages = mpi_messages(layout.group(s->rank, Axis::pipeline), mesh.recorder,
                                  s->split(mesh.place(kWorld - Axis::pipeline), s->rank), s);

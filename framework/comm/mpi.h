@@ -41,9 +41,10 @@ class MpiSession {
   std::shared_ptr<State> state_;
 };
 
-// Collective over all ranks. Groups within one node communicate through shared memory, unless
-// `force_messages`; the other groups, and the pipeline's, by MPI messages. Error(environment)
-// unless the job has layout.world() ranks.
-Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages = false);
+// Collective over all ranks. Groups within one node communicate through shared memory, the other
+// groups, and the pipeline's, by MPI messages; all_to_alls over nodes with equal shares of their
+// group as nodewise.h says. Error(environment) unless the job has layout.world() ranks.
+// `node_ranks`: for tests, as if that many consecutive ranks were a node.
+Mesh make_mesh(const MpiSession& session, Layout layout, int node_ranks = 0);
 
 }  // namespace tfm::comm

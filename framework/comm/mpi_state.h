@@ -118,6 +118,12 @@ struct MpiSession::State {
     return keep(group);
   }
 
+  MPI_Comm split_group(MPI_Comm parent, int color) {
+    MPI_Comm group = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(parent, color, rank, &group), "MPI_Comm_split");
+    return keep(group);
+  }
+
   MPI_Comm split_node(MPI_Comm parent) {
     MPI_Comm group = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &group),

@@ -8,9 +8,12 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <map>
+#include <memory>
 #include <random>
 
 #include "comm/flight_recorder.h"
+#include "comm/nodewise.h"
 #include "job.h"
 
 namespace tfm {
@@ -64,7 +67,8 @@ std::vector<T> ordered_sum(int size, std::int64_t n, F&& f) {
   return filled<T>(n, [&](std::int64_t i) { return sum_of_halves<T>(0, size, i, f); });
 }
 
-class Groups : public testing::TestWithParam<bool> {
+// The ranks of a node; 0: as MPI says.
+class Groups : public testing::TestWithParam<int> {
  protected:
   // Every group of every mesh. `salt` tells apart the groups that run at the same time.
   void each(const std::function<void(comm::Communicator&, int salt)>& f) {
@@ -439,8 +443,93 @@ TEST_P(Groups, TheRecorderSeesWhatRanksDo) {
   mesh.world().barrier();  // records are read before the next collective of the axis
 }
 
-INSTANTIATE_TEST_SUITE_P(Transport, Groups, testing::Values(false, true),
+INSTANTIATE_TEST_SUITE_P(Transport, Groups, testing::Values(0, 1),
                          [](const auto& info) { return info.param ? "Messages" : "SharedMemory"; });
+
+// An axis, and the number of its groups in a job.
+class Nodewise : public testing::TestWithParam<std::pair<comm::Axis, int>> {
+ protected:
+  // Whether nodes of `node` ranks have equal shares, of several ranks each, of this rank's group.
+  static bool even(const comm::Layout& layout, comm::Axis axis, int node) {
+    std::map<int, int> shares;
+    for (const int rank : layout.group(job().rank(), axis)) ++shares[rank / node];
+    const int first = shares.begin()->second;
+    return shares.size() > 1 && first > 1 &&
+           std::ranges::all_of(shares, [&](const auto& share) { return share.second == first; });
+  }
+
+  static void several_under_way(comm::Communicator& group, int salt) {
+    const auto parts = std::to_array<std::int64_t>({70001, 3, 0, 90003});
+    const auto sent = [&](int from, std::int64_t i, std::size_t k) {
+      return small<float>(from, i, salt + static_cast<int>(k));
+    };
+    std::vector<std::vector<float>> in, out;
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      in.push_back(filled<float>(parts[k] * group.size(),
+                                 [&](std::int64_t i) { return sent(group.rank(), i, k); }));
+      out.emplace_back(in.back().size());
+    }
+    std::vector<comm::Communicator::Ticket> tickets;
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      tickets.push_back(group.start(comm::Collective::all_to_all, tensor(in[k]), tensor(out[k])));
+      if (k == 1) group.barrier();
+    }
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      group.finish(tickets[k]);
+      EXPECT_EQ(out[k], filled<float>(std::ssize(out[k]), [&](std::int64_t i) {
+                  return sent(static_cast<int>(i / parts[k]),
+                              parts[k] * group.rank() + i % parts[k], k);
+                }));
+    }
+    EXPECT_ANY_THROW(group.finish(tickets[0]));
+  }
+};
+
+TEST_P(Nodewise, ExchangesAreThoseOfOneNode) {
+  const auto [axis, groups] = GetParam();
+  const int ranks = job().size();
+  if (ranks < 2 * groups) return;
+  comm::Layout::Sizes sizes{.data = ranks};
+  if (axis == comm::Axis::expert)
+    sizes.expert = ranks / groups;
+  else
+    sizes.data = groups, sizes.context = ranks / groups;
+  for (const int node : {2, 3, 4}) {
+    const comm::Mesh mesh = comm::make_mesh(job(), sizes, node);
+    comm::Communicator& group = mesh.group(axis);
+    EXPECT_EQ(dynamic_cast<comm::NodewiseCommunicator*>(&group) != nullptr, even(sizes, axis, node))
+        << node;
+    const int salt = mesh.place(comm::kWorld - axis);
+    parts_change_places<float>(group, salt);
+    parts_change_places<double>(group, salt);
+    std::mt19937 random(static_cast<unsigned>(group.size()));
+    for (int i = 0; i < 10; ++i) fuzz_call(group, random, i + salt);
+    several_under_way(group, salt);
+  }
+}
+
+// Three neighbours: each part of a plain run has one.
+INSTANTIATE_TEST_SUITE_P(Axes, Nodewise,
+                         testing::Values(std::pair{comm::Axis::expert, 1},
+                                         std::pair{comm::Axis::context, 1},
+                                         std::pair{comm::Axis::expert, 2}));
+
+// What a rank waits for is known however many collectives came after it.
+TEST(FlightRecorder, KnowsWhatARankWaitsFor) {
+  std::vector<std::byte> memory(comm::FlightRecorder::record_bytes() + 64);
+  void* at = memory.data();
+  std::size_t room = memory.size();
+  comm::FlightRecorder recorder(comm::Layout(), 0,
+                                {std::align(64, comm::FlightRecorder::record_bytes(), at, room)});
+  const comm::Event first = recorder.begin(comm::kWorld, comm::Collective::all_reduce_sum, 8);
+  for (int i = 0; i < 2 * comm::FlightRecorder::kEvents; ++i)
+    recorder.end(recorder.begin(comm::kWorld, comm::Collective::all_to_all, 8));
+  recorder.wait(first);
+  ASSERT_TRUE(recorder.status(0).waiting);
+  EXPECT_EQ(recorder.status(0).waiting->str(), first.str());
+  recorder.end(first);
+  EXPECT_FALSE(recorder.status(0).waiting);
+}
 
 TEST(Mesh, RanksAreDataMajor) {
   for (const comm::Layout& layout : test::layouts()) {

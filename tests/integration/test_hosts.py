@@ -79,7 +79,8 @@ def shaped(hosts):
 def check_losses_are_those_of_one_host(hosts):
     """Bit for bit, on layouts whose groups stay on a host and on such as span hosts, also over a slow network."""
     ranks = hosts.slots * len(hosts.names)
-    for keys in (["parallel.tensor=2", "parallel.zero=1"], ["parallel.tensor=4"], []):
+    experts = [f"parallel.expert={ranks}", f"model.experts={{count: {ranks}, top_k: 2, d_ff: 64}}"]  # nodewise.h
+    for keys in (["parallel.tensor=2", "parallel.zero=1"], ["parallel.tensor=4"], [], experts):
         end(start(one_host(ranks, *train("metrics.jsonl=one.jsonl", *keys))), 0)
         for discipline in (USUAL,) if USUAL else ((), shaped(hosts)):
             hosts.shape(*discipline)
