@@ -9,11 +9,10 @@
 namespace tfm::inference {
 namespace {
 
-constexpr std::int64_t kTokens = 1024;  // tokens of a rank per forward pass
-
 // Sequences of a rank per forward pass.
 std::int64_t sequences_of_pass(const config::Config& config, const nn::BatchShape& shape,
                                std::int64_t ranks) {
+  constexpr std::int64_t kTokens = 1024;
   const std::int64_t whole = ceil_div(shape.sequences, ranks),
                      few = std::clamp<std::int64_t>(kTokens / shape.length, 1, whole);
   const config::HeadConfig* head = config.model.head_of_type("embed");

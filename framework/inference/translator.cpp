@@ -8,9 +8,8 @@
 namespace tfm::inference {
 namespace {
 
-constexpr std::int64_t kSentences = 32, kSequences = 128,
-                       kTokens =
-                           4096;  // limits of a batch: sentences, sentences * beams, source tokens
+// Limits of a batch: sentences, sentences * beams, source tokens.
+constexpr std::int64_t kSentences = 32, kSequences = 128, kTokens = 4096;
 
 std::int64_t bucket(std::int64_t length) { return round_up(length, length <= 64 ? 8 : 32); }
 

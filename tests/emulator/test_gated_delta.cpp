@@ -88,7 +88,7 @@ TEST(DeviceGatedDeltaBarriers, AreAllNeeded) {
   expect_needs_barriers([&]<class D>() { return c.run<D, float>(); });
 }
 
-struct GateCase {
+struct DeltaGatesCase {
   std::int64_t rows, heads;
   bool accumulate, two = true;
 
@@ -122,8 +122,8 @@ struct GateCase {
 };
 
 TYPED_TEST(DeviceGatedDelta, GatesAsTheCpus) {
-  for (const GateCase& c :
-       {GateCase{1, 1, false}, {13, 5, true}, {40, 8, false}, {13, 5, true, false}})
+  for (const DeltaGatesCase& c :
+       {DeltaGatesCase{1, 1, false}, {13, 5, true}, {40, 8, false}, {13, 5, true, false}})
     expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
 }
 

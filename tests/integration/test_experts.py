@@ -1,10 +1,11 @@
 """Layers with experts: every layout has the losses of one rank, the plan is what the run uses, a run goes on after a resume, generation
 continues what training sees, exports are read again, verification passes.
 
-usage: test_experts.py BIN
+usage: test_experts.py BIN [--all]    (without: one rank and a third of the other layouts)
 """
 import array
 import json
+import math
 import os
 import pathlib
 import re
@@ -15,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from tier import some
 
 BIN = pathlib.Path(sys.argv[1]).resolve()
 MPIRUN = pathlib.Path(__file__).resolve().parents[1] / "mpirun.sh"
@@ -79,9 +82,10 @@ def prepared(root, name, model):
 def check_layouts(root):
     for model in MODELS:
         expected = None
-        for k, (ranks, layout) in enumerate([(1, []), *LAYOUTS, *(EXPERT_LAYOUTS if model != "encoder" else [])]):
-            if model == "capped" and any("context" in key for key in layout):
-                continue
+        layouts = [(1, []), *LAYOUTS, *(EXPERT_LAYOUTS if model != "encoder" else [])]
+        if model == "capped":
+            layouts = [(ranks, layout) for ranks, layout in layouts if not any("context" in key for key in layout)]
+        for k, (ranks, layout) in enumerate(some(layouts)):
             folder = prepared(root, f"{model}{k}", model)
             run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
             steps = events_of(folder, "step")
@@ -89,6 +93,8 @@ def check_layouts(root):
             assert "loss_balance" in terms and 0.9 < steps[0]["loss_balance"] < 4, steps[0]
             found = [step[name] for step in steps for name in ("loss", "grad_norm", "router_entropy", *terms)]
             found.append(steps[0]["busiest_expert"])
+            count = len(next(iter(steps[0]["expert_load"].values())))
+            assert all(0 < step["router_entropy"] <= math.log(count) for step in steps), (model, layout, steps)
             for loads in (load for step in steps for load in step["expert_load"].values()):
                 assert abs(sum(loads) - len(loads)) < 0.001 * len(loads), (model, layout, loads)
             expected = expected or found
@@ -96,6 +102,16 @@ def check_layouts(root):
             assert worst <= 2e-5, (model, layout, worst)
             planned = [*events_of(folder, "start"), *events_of(folder, "replan")][-1]["planned_bytes"]
             assert events_of(folder, "end")[0]["arena_high_water_bytes"] == planned, (model, layout, planned)
+
+
+def check_capacity(root):
+    """With experts / top_k times an even load there is room for all tokens of a sequence at one expert; with less some are dropped."""
+    folder, losses = prepared(root, "capacity", "capped"), []
+    for factor in (0, 2.0, 0.5):
+        run(folder, "tfm-train", "run.yaml", "train.steps=2", "checkpoint.dir=none", f"model.experts.capacity_factor={factor}")
+        losses.append([step["loss"] for step in events_of(folder, "step")])
+        (folder / "run/metrics.jsonl").unlink()
+    assert losses[0] == losses[1] != losses[2], losses
 
 
 def check_bias(root):
@@ -290,7 +306,7 @@ def check_verification(root):
 
 def main():
     with tempfile.TemporaryDirectory() as root:
-        for check in (check_layouts, check_bias, check_resume, check_resume_with_other_expert_ranks, check_adversarial_loads,
+        for check in (check_layouts, check_capacity, check_bias, check_resume, check_resume_with_other_expert_ranks, check_adversarial_loads,
                       check_generation, check_export, check_refusals, check_evaluations, check_verification):
             check(pathlib.Path(root))
             print(f"{check.__name__}: ok", flush=True)

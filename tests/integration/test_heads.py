@@ -2,7 +2,7 @@
 in event files, for Prometheus, in the report and from tfm-eval. Layers of several kinds, also with windows of attention, on every layout,
 and in generation.
 
-usage: test_heads.py BIN
+usage: test_heads.py BIN [--all]    (without: one rank and a third of the other layouts)
 """
 import array
 import json
@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 import urllib.request
+
+from tier import some
 
 BIN = pathlib.Path(sys.argv[1]).resolve()
 MPIRUN = pathlib.Path(__file__).resolve().parents[1] / "mpirun.sh"
@@ -182,7 +184,7 @@ def check_layers_of_several_kinds(root):
     for name, (model, data) in KINDS.items():
         expected = None
         cut = name not in ("delta", "mamba", "linear")  # states pass along whole sequences
-        for k, (ranks, layout) in enumerate((r, l) for r, l in layouts if cut or "parallel.context=2" not in l):
+        for k, (ranks, layout) in enumerate(some([(r, l) for r, l in layouts if cut or "parallel.context=2" not in l])):
             folder = prepared(root, f"{name}{k}", MIXED.format(model=model, data=data))
             run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
             losses = [step["loss"] for step in events_of(folder, "step")]
@@ -259,7 +261,7 @@ def check_classifiers_on_every_layout(root):
         expected = None
         layouts = [(1, []), (2, ["parallel.tensor=2"]), (2, ["parallel.context=2", "recompute=full"]),
                    (4, ["parallel.pipeline=2", "parallel.zero=1"]), (4, ["parallel.context=2", "parallel.zero=3"])]
-        for k, (ranks, layout) in enumerate(layouts):
+        for k, (ranks, layout) in enumerate(some(layouts)):
             folder = classified(root, f"{family}_{pool}{k}", family=family, pool=pool, steps=10)
             run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
             steps, evals = events_of(folder, "step"), events_of(folder, "eval")
@@ -294,7 +296,7 @@ def check_several_tasks_on_every_layout(root):
         layouts = [(1, ["train.micro_batch_size=4"]), (2, ["parallel.tensor=2"]), (2, ["parallel.context=2", "recompute=full"]),
                    (4, ["parallel.pipeline=2", "parallel.zero=1"]), (4, ["parallel.tensor=2", "parallel.sequence=true", "parallel.zero=3"]),
                    (4, ["parallel.tensor=4"])]
-        for k, (ranks, layout) in enumerate(layouts):
+        for k, (ranks, layout) in enumerate(some(layouts)):
             folder = tasks(root, f"tasks_{family}_{pool}{k}", family=family, pool=pool)
             run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
             steps, evals = events_of(folder, "step"), events_of(folder, "eval")
@@ -395,7 +397,7 @@ def check_embeddings_on_every_layout(root):
              [(1, ["train.micro_batch_size=32"]), (1, ["train.micro_batch_size=4"]), (2, ["train.micro_batch_size=8"]), (8, []),
               (2, ["parallel.pipeline=2"])])):
         expected = None
-        for k, (ranks, layout) in enumerate(more):
+        for k, (ranks, layout) in enumerate(some(more, 2)):
             folder = pairs_of_texts(root, f"embed_{family}_{pool}{k}", family=family, pool=pool,
                                     **{"head": "", "negative": "", **settings})
             run(folder, "tfm-train", "run.yaml", *layout, ranks=ranks)
@@ -442,7 +444,7 @@ def check_vectors(root):
     write_batch(folder / "in.safetensors", input_ids=([B, T], ids), attention_mask=([B, T], mask),
                 labels=([B], [-100 if i % 2 else i // 2 for i in range(B)]))
     outputs = []
-    for ranks, layout in ((1, []), (2, []), (2, ["parallel.tensor=2"]), (4, ["parallel.context=2"]), (8, [])):
+    for ranks, layout in some([(1, []), (2, []), (2, ["parallel.tensor=2"]), (4, ["parallel.context=2"]), (8, [])], 2):
         run(folder, "tfm-probe", "ck", "--batch", "in.safetensors", "--out", "out.safetensors", "--gradients", *layout, ranks=ranks)
         outputs.append(safetensors_of(folder / "out.safetensors"))
         for name, (shape, values) in outputs[-1].items():
@@ -532,6 +534,14 @@ checkpoint: {dir: ck}
 """)
     said = run(folder, "tfm-train", "bert.yaml", f"model.init={source}")
     assert "new, with random weights: classify.weight, classify.bias\n" in said, said
+    # Its own objective without pairs goes on, with the head for pairs as it is.
+    (folder / "mlm.yaml").write_text(f"""
+model: {{init: {source}}}
+train: {{steps: 2, global_batch_size: 8, seq_len: 8}}
+data: {{train: {{type: mlm, path: text.txt}}, tokenizer: tokenizer.json}}
+checkpoint: {{dir: none}}
+""")
+    assert "loss_next_sentence 0.0000" in run(folder, "tfm-train", "mlm.yaml")
     assert "next_sentence: false" in run(folder, "tfm-train", "bert.yaml", f"model.init={source}", "--dump-config")
     run(folder, "tfm-convert", "export", "ck", "hf")
     names = ["data.train.text=sentence", "data.train.label=kind"]
