@@ -20,8 +20,8 @@ class NonfiniteSteps final : public Observer {
     const optim::LossScale& scale = run.engine.loss_scale();
     const std::string step = "step " + std::to_string(run.step) + ": ";
     if (run.lead())
-      warn(step + "loss " + std::to_string(r.loss) + ", gradient norm " +
-           std::to_string(r.grad_norm) + "; update skipped" +
+      warn(step + "loss " + printed("%.6g", r.loss) + ", gradient norm " +
+           printed("%.6g", r.grad_norm) + "; update skipped" +
            (scale.dynamic ? ", loss scale now " + telemetry::count_text(scale.value) : ""));
     if (skipped_ > kAllowed && run.nonfinite()) throw Error(ExitCode::numerical, what(run));
   }

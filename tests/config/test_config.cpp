@@ -4,6 +4,7 @@
 #include <chrono>
 #include <sstream>
 
+#include "config/settings.h"
 #include "inference/initial_weights.h"
 #include "support/config_fixture.h"
 #include "train/trainer.h"
@@ -18,15 +19,14 @@ struct BadCase {
   std::vector<std::pair<std::string, std::string>> expected;  // line:col, parts of the message
 };
 
-std::vector<BadCase> bad_cases() {
+std::vector<BadCase> cases_of(const std::vector<fs::path>& files) {
   std::vector<BadCase> cases;
-  for (const auto& entry :
-       fs::directory_iterator(fs::path(TFM_SOURCE_DIR) / "tests/config/bad_configs")) {
-    std::ifstream file(entry.path());
+  for (const fs::path& path : files) {
+    std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {
       if (line.starts_with("=== ")) {
-        cases.push_back({.file = entry.path().filename().string(), .name = line.substr(4)});
-      } else if (cases.empty() || cases.back().file != entry.path().filename()) {
+        cases.push_back({.file = path.filename().string(), .name = line.substr(4)});
+      } else if (cases.empty() || cases.back().file != path.filename()) {
         continue;  // the remarks at the top
       } else if (line.starts_with("@ranks ")) {
         cases.back().ranks = std::stoi(line.substr(7));
@@ -120,8 +120,19 @@ class BadConfigs : public ConfigTest {
   fs::path before_;
 };
 
+const fs::path kCases = fs::path(TFM_SOURCE_DIR) / "tests/config";
+
+TEST_F(BadConfigs, AtTheEdgeAreAccepted) {
+  const std::vector<BadCase> cases = cases_of({kCases / "accepted.txt"});
+  ASSERT_GE(cases.size(), 13u);
+  for (const BadCase& c : cases) EXPECT_EQ(outcome(c), (std::pair{std::string(), 0})) << c.name;
+}
+
 TEST_F(BadConfigs, AreReportedWhereTheyAreWrong) {
-  const std::vector<BadCase> cases = bad_cases();
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(kCases / "bad_configs"))
+    files.push_back(entry.path());
+  const std::vector<BadCase> cases = cases_of(files);
   ASSERT_GE(cases.size(), 234u);
   ASSERT_GE(std::ranges::count_if(cases, [](const BadCase& c) { return c.code.has_value(); }), 36);
   ASSERT_GE(std::ranges::count_if(cases, [](const BadCase& c) { return c.ranks > 0; }), 13);
@@ -268,6 +279,19 @@ TEST_F(ConfigTest, DefaultsFollowFromTheSizes) {
   EXPECT_EQ(load(kModel + kData, {"model.activation=swiglu", "model.d_model=768"}).model.d_ff,
             2048);
   EXPECT_EQ(load(kModel + kData, {"model.n_heads=5", "model.d_head=8"}).model.d_head, 8);
+}
+
+// Only learned positions are weights, of which there are as many as positions.
+TEST_F(ConfigTest, AResumedModelMayHaveMorePositionsThatAreNoWeights) {
+  for (const std::string position :
+       {"rope", "sinusoidal", "alibi", "relative", "none", "learned"}) {
+    const auto model = [&](const char* length) {
+      return load(kModel + kData + "train: {seq_len: 16}\n",
+                  {"model.position=" + position, std::string("model.max_seq_len=") + length});
+    };
+    const std::string changed = config::changed_model(model("32"), model("64"));
+    EXPECT_EQ(changed.empty(), position != "learned") << position << ": " << changed;
+  }
 }
 
 TEST_F(ConfigTest, TheLastLegalValuesAreLegal) {

@@ -95,6 +95,14 @@ TEST(Chats, EndWithATurnThatFits) {
                      [] { OpenedChats(chat_row({"q"}), 5).chats(); });
 }
 
+TEST(Chats, AnAnswerMayEndWithTheLastLabelOfASequence) {
+  const OpenedChats o(chat_row({"q", "abc", "r", "defgh"}), 5);
+  const data::Chats chats = o.chats();
+  ASSERT_EQ(chats.chats(), 1);
+  EXPECT_EQ(chats.cut(), 1);
+  EXPECT_EQ(ChatBatch(chats, 0, 0, 1, 5).labels, (Ids{-1, 'a', 'b', 'c', ';'}));
+}
+
 // The first token of a sequence is no label.
 TEST(Chats, OfOneAnsweredTokenAreLeftOut) {
   OpenedChats o(chat_row({"q", "a"}) + R"({"messages": [{"role": "assistant", "content": ""}]})",

@@ -87,6 +87,18 @@ TEST_F(LabelledTest, AnEncoderReadsTextsBetweenItsSpecials) {
   EXPECT_EQ(r[Field::ids], (Ids{kBegin, 'f', 'g', 'h', kEnd, 'l', 'm', kEnd}));
 }
 
+TEST_F(LabelledTest, AShortTextLeavesItsRoomToTheOther) {
+  for (const auto& [texts, ids] :
+       {std::pair{"a\tuvwxyz", Ids{kBegin, 'a', kEnd, 'u', 'v', 'w', 'x', kEnd}},
+        {"uvwxyz\ta", Ids{kBegin, 'u', 'v', 'w', 'x', kEnd, 'a', kEnd}}}) {
+    config::Config c = configuration(config::Family::encoder, "a.tsv",
+                                     std::string("text\tpair\tlabel\n") + texts + "\t1\n");
+    c.train.global_batch_size = 1;
+    c.data.train.text_pair = "pair";
+    EXPECT_EQ(read(open(c), 0, 0, 1)[Field::ids], ids) << texts;
+  }
+}
+
 // As transformers' RobertaTokenizer.
 TEST_F(LabelledTest, RobertasTokensStandTwiceBetweenTexts) {
   const auto roberta = tokenizer::load_tokenizer(std::string(TFM_SOURCE_DIR) +

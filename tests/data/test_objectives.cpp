@@ -218,6 +218,37 @@ TEST(Pairs, TasksAreMixedBySharesWithTheirPrefixes) {
             (Times{{"f F", 990}, {"to F: f F", 20}, {"to M: m M", 990}}));
 }
 
+// Each of the keys that mix files does so without the others.
+TEST(Pairs, EveryKeyOfAMixtureCounts) {
+  const TemporaryFolder folder;
+  std::string many;
+  for (int i = 0; i < 90; ++i) many += "m\tM\n";
+  config::Config c;
+  c.model.family = config::Family::encoder_decoder;
+  c.model.vocab_size = 260;
+  c.train.seq_len = 8, c.train.global_batch_size = 10;
+  c.data.train.type = "pairs";
+  c.data.train.paths = {{put(folder / "many.tsv", many)}, {put(folder / "few.tsv", "f\tF\n")}};
+  const auto few_of_all = [&](const config::SourceConfig& source) {
+    data::Opening o{c, source, *kBytes, true};
+    const auto pairs = data::objective_of(source).open(o);
+    double few = 0, all = 0;
+    for (std::int64_t i = 0; i < 40; ++i)
+      for (std::int64_t row = 0; row < pairs->batch(i).sequences; ++row, ++all)
+        few += Read(*pairs, i, row, 1, pair_widths(8))[Field::labels][0] == 'F';
+    return few / all;
+  };
+  config::SourceConfig plain = c.data.train, capped = plain, warm = plain, weighted = plain;
+  capped.max_examples = 1;
+  warm.temperature = 2;
+  weighted.weighted = true;
+  for (config::SourcePath& p : weighted.paths) p.weight = 1;
+  EXPECT_LT(few_of_all(plain), 0.03);
+  EXPECT_NEAR(few_of_all(capped), 0.5, 0.01);
+  EXPECT_NEAR(few_of_all(warm), 1 / (1 + std::sqrt(90.0)), 0.01);
+  EXPECT_NEAR(few_of_all(weighted), 0.5, 0.01);
+}
+
 TEST(Pairs, SidesMayHaveVocabulariesOfTheirOwn) {
   const TemporaryFolder folder;
   const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/",

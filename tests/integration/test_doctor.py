@@ -276,6 +276,13 @@ def check_checkpoints_that_do_not_fit():
 def check_too_little_memory():
     large = ["model.d_model=16384", "model.n_layers=96", "model.d_ff=65536"]
     finds(examine(*large, code=4), "memory", "GB by the plan", "tfm-plan")
+    # What is compared is all that the ranks of a node take together.
+    some = ["model.d_model=512", "model.n_layers=8"]
+    plan = subprocess.run([DOCTOR.with_name("tfm-plan"), "cfg.yaml", "--ranks", "2", "--json", *some], capture_output=True, text=True, check=True)
+    total = sum(m["total_bytes"] for m in json.loads(plan.stdout)["memory"])
+    ok, = (f["text"] for f in examine(*some, ranks=2)["findings"] if f["check"] == "memory" and f["severity"] == "ok")
+    found = float(re.search(r"ranks of the first node take ([\d.]+) GB", ok).group(1))
+    assert total > 0.5e9 and abs(found - total / 1e9) < 0.05 * found, (ok, total)
 
 
 def check_no_device():

@@ -392,7 +392,7 @@ def check_embeddings_on_every_layout(root):
     group, negative = ", group: 2", ", negative: other"
     for family, pool, settings, more in (
             ("encoder", "mean", {"batch": 32}, layouts),
-            ("decoder", "last", {"batch": 48, "negative": negative, "head": ", normalize: false, scale: 0.5"}, layouts[:5]),
+            ("decoder", "last", {"batch": 48, "negative": negative, "head": ", normalize: false, scale: 0.5"}, layouts),
             ("encoder", "first", {"batch": 32, "head": group},
              [(1, ["train.micro_batch_size=32"]), (1, ["train.micro_batch_size=4"]), (2, ["train.micro_batch_size=8"]), (8, []),
               (2, ["parallel.pipeline=2"])])):

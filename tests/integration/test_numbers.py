@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -99,11 +100,32 @@ def check_perplexity_beside_two_losses():
     assert len(evaluations) == 1 and all(abs(step["loss"] - math.log(V) - math.log(2)) < 0.4 for step in steps)
 
 
+def check_memory():
+    """What the kernel says of the largest process, and what the plan says of a part of it."""
+    start, steps, _ = train(DECODER)
+    most = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert start["planned_bytes"] < steps[-1]["peak_memory_bytes"] <= most, (start["planned_bytes"], steps[-1], most)
+
+
+def check_labels_are_smoothed_in_training_alone():
+    """The same weights, whose evaluation is the negative log-likelihood with any smoothing."""
+    evaluated = ("data.validation={type: text, path: text.txt}", "eval.every=1", "eval.batches=2")
+    train(DECODER, "train.steps=30", "optimizer.lr=0.01", "loss.label_smoothing=0.2", "checkpoint.dir=smoothed")
+    found = []
+    for smoothing in (0, 0.2):
+        _, (step,), (evaluation,) = train(DECODER, *evaluated, "model.init=smoothed", "train.steps=1", "optimizer.lr=1e-12",
+                                          f"loss.label_smoothing={smoothing}", "checkpoint.dir=none")
+        found.append((step["loss"], evaluation["loss"]))
+        assert math.isclose(evaluation["perplexity"], math.exp(evaluation["loss"]), rel_tol=1e-9), evaluation
+    assert found[1][0] > found[0][0] + 0.05 and math.isclose(found[0][1], found[1][1], rel_tol=1e-6), found
+
+
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     pathlib.Path("text.txt").write_text("".join(f"{n} times {n} is {n * n}. " for n in range(2000)))
     for name, letters in (("source.txt", "ab"), ("target.txt", "xy")):
         pathlib.Path(name).write_text((letters[0] * 11 + "\n") * 200 + (letters[1] * 40 + "\n") * 200)
-    for check in (check_decoder, check_batches_by_length, check_perplexity_beside_two_losses):
+    for check in (check_memory, check_decoder, check_batches_by_length, check_perplexity_beside_two_losses,
+                  check_labels_are_smoothed_in_training_alone):
         check()
         print(check.__name__, "ok", flush=True)

@@ -291,6 +291,15 @@ def check_plan():
         p = json.loads(plan("--json", *args, *x["overrides"]))
         assert (p["step_seconds"], p["layout"], p["micro_batches"]) == (x["step_seconds"], x["layout"], x["micro_batches"]), (p, x)
         assert p["fits"] and max(m["total_bytes"] for m in p["memory"]) == x["total_bytes"]
+    # What does not fit beside the reserve fits in neither answer.
+    small = [*(a if a != "h200" else "small.yaml" for a in args), "model.d_model=512"]
+    device = (ROOT / "configs/devices/h200.yaml").read_text()
+    total = max(m["total_bytes"] for m in json.loads(plan("--json", *args, "model.d_model=512"))["memory"])
+    for reserve, fits in ((total // 100, True), (total // 10, False)):
+        memory = f"\nmemory: {total + total // 20}\nreserve: {reserve}\n"
+        pathlib.Path("small.yaml").write_text(re.sub(r"\nmemory: .*\nreserve: .*\n", memory, device))
+        assert json.loads(plan("--json", *small))["fits"] == fits
+        assert json.loads(plan("--suggest", "--json", *small))["as_configured"]["fits"] == fits, (reserve, total)
     text = plan("--suggest", *args)
     assert all(" ".join(x["overrides"]) in text for x in s["suggestions"]) and "assumed" in text, text
     assert "use more ranks" in plan("--suggest", "--ranks", 1, "--device", "h100", *large)

@@ -128,6 +128,9 @@ def check_a_real_run_with_a_resume():
     phases = {name for event in steps.values() for name in event["phases"]}
     for name in phases:  # without the first step, which is slower
         assert parts[name] == seconds_text(sum(steps[s]["phases"].get(name, 0) for s in range(2, 13)) / 11), (name, parts)
+    rate = start["rank_flops_per_step"] / (sum(steps[s]["step_seconds"] for s in range(2, 13)) / 11) * 1e-9
+    said, = re.findall(r"Matrix products of a rank, in GFLOP/s: A? ?([\d.]+(?:e[-+]\d+)?)", page.text)
+    assert math.isclose(float(said.rstrip(".")), rate, rel_tol=0.01), (said, rate)
     # Seconds of steps, evaluations and checkpoints add up to most of the clock's.
     spent = sum(e.get("step_seconds", 0) + e.get("seconds", 0) for e in lines if 5 < e.get("step", 0))
     clock = lines[-1]["time"] - next(e["time"] for e in lines if e["event"] == "start" and e["resumed_step"] == 5)

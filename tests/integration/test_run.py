@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shlex
 import signal
 import socket
@@ -94,13 +95,18 @@ def check_ctrl_c():
         fresh()
         job = subprocess.Popen([*command, BIN / "tfm-train", "cfg.yaml", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-        wait_for(lambda: events("step"))
+        wait_for(lambda: events("step"), 150)
         job.send_signal(signal.SIGINT)
         return job
 
     assert "stopped on request" in end(interrupted([]), 0)
     assert events("checkpoint")[-1]["step"] == events("step")[-1]["step"]
     end(interrupted([], "checkpoint.dir=none"), -signal.SIGINT)
+    job = interrupted([], "train.global_batch_size=8192", "train.micro_batch_size=16")  # steps of seconds, at whose end it would stop
+    time.sleep(0.2)
+    job.send_signal(signal.SIGINT)
+    end(job, -signal.SIGINT)
+    assert len(events("step")) == 1 and not events("checkpoint"), events("step")
     if "Open MPI" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout:
         # The launcher's code. It no longer reads the log, which must not fill the pipe before the signal comes a second later.
         end(interrupted([MPIRUN, "2"], "metrics.log_every=100"), 1)
@@ -140,6 +146,19 @@ def check_a_stop_during_an_evaluation():
     fresh()
     end(start(*evaluating, "eval.batches=5"), 0)
     assert resumed == [(e["step"], e["loss"]) for e in events("eval")] and [step for step, _ in resumed] == [2, 3], resumed
+
+
+def check_a_stop_during_an_evaluation_without_checkpoints():
+    """There is no next start, so it is made."""
+    pathlib.Path("validation.txt").write_text(pathlib.Path("text.txt").read_text() * 1000)
+    fresh()
+    job = start("train.steps=9", "eval.every=2", "data.validation={type: text, path: validation.txt}", "eval.batches=2000", "checkpoint.dir=none")
+    wait_for(lambda: len(events("step")) == 2)
+    time.sleep(0.2)
+    assert not events("eval"), "asked for too late"
+    os.kill(running()[0], signal.SIGTERM)
+    assert "left to the next start" not in end(job, 0)
+    assert [e["step"] for e in events("eval")] == [2] and len(events("step")) == 2, events("eval")
 
 
 def check_a_checkpoint_asked_for_during_an_evaluation():
@@ -262,11 +281,15 @@ def check_a_disk_that_is_full_for_a_while():
         return
     try:
         pathlib.Path("ck/other").write_bytes(bytes(5500 << 10))
-        job = start("checkpoint.every=20")
+        job = start("checkpoint.every=20", "metrics.listen=127.0.0.1:0")
         wait_for(lambda: len(events("step")) > 50)
         assert not events("checkpoint")
+        port = next(int(line.rsplit(":", 1)[1].split("/")[0]) for line in job.stdout if line.startswith("metrics at "))
+        text = get(port, "/metrics")[1]
+        assert re.search(r"^tfm_checkpoint_failures_total\S* [1-9]", text, re.MULTILINE) and not re.search("^tfm_last_checkpoint_step", text, re.MULTILINE), text
         os.unlink("ck/other")
         wait_for(lambda: events("checkpoint"))
+        wait_for(lambda: re.search("^tfm_last_checkpoint_step", get(port, "/metrics")[1], re.MULTILINE))
         os.kill(running()[0], signal.SIGTERM)
         text = end(job, 0)
         assert "checkpoint of step 20" in text and "No space left on device" in text, text
@@ -351,6 +374,9 @@ def check_checkpoints_by_time():
     fresh()
     job = start("train.steps=100000000", "checkpoint.every_minutes=1", "checkpoint.keep=2")
     wait_for(lambda: len(events("checkpoint")) > 0, 150)
+    steps = len(events("step"))
+    wait_for(lambda: len(events("step")) > steps + 50)
+    assert len(events("checkpoint")) == 1, "the next one is a minute away"
     os.kill(running()[0], signal.SIGTERM)
     end(job, 0)
     by_time = events("checkpoint")[0]["step"]
@@ -440,6 +466,22 @@ def check_a_loss_that_stays_nonfinite():
     assert "warning: step 4: the loss or gradient norm was NaN or infinite in" in text, text
 
 
+def check_single_steps_that_are_not_finite():
+    """One row of eight whose number is beyond squares of floats: never two steps in a row."""
+    fresh()
+    rows = ["text\tdegrees", *(f"row {i}\t{'3.0e38' if i % 8 == 7 else i}" for i in range(64))]
+    pathlib.Path("rows.tsv").write_text("\n".join(rows) + "\n")
+    pathlib.Path("rows.yaml").write_text("""
+model: {family: encoder, vocab_size: 260, d_model: 32, n_layers: 1, n_heads: 4, d_ff: 64, heads: [{type: regress, name: degrees}]}
+train: {steps: 40, global_batch_size: 1, seq_len: 16}
+data: {train: {type: labelled, path: rows.tsv, text: text, label: degrees}}
+checkpoint: {dir: none}
+""")
+    done = subprocess.run([BIN / "tfm-train", "rows.yaml"], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and done.stderr.count("update skipped") == 5, done.stderr
+    assert "step 40: the loss or gradient norm was NaN or infinite in 1 step;" in done.stderr, done.stderr
+
+
 def check_the_loss_scale_is_restored():
     """An fp16 run in two parts is the run in one part, also where steps were skipped."""
     half = ["precision=fp16", "optimizer.ema=0.9"]
@@ -525,13 +567,13 @@ def main():
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         try:
             for check in (check_signals, check_ctrl_c, check_signals_do_no_harm, check_a_stop_during_an_evaluation,
-                          check_a_checkpoint_asked_for_during_an_evaluation, check_a_stopped_rank_is_named,
+                          check_a_stop_during_an_evaluation_without_checkpoints, check_a_checkpoint_asked_for_during_an_evaluation, check_a_stopped_rank_is_named,
                           check_a_rank_that_stops_at_the_start_is_named, check_files_that_fail, check_a_suspended_job_goes_on,
                           check_a_full_disk, check_a_disk_that_is_full_for_a_while, check_damage, check_endpoint,
                           check_requests_that_save_nothing, check_metrics_that_cannot_be_written,
                           check_work_is_kept_by_default, check_changes_at_a_resume_are_said, check_checkpoints_by_time,
                           check_a_finished_run_started_again,
-                          check_a_loss_that_stays_nonfinite, check_the_loss_scale_is_restored, check_another_batch_size_is_refused,
+                          check_a_loss_that_stays_nonfinite, check_single_steps_that_are_not_finite, check_the_loss_scale_is_restored, check_another_batch_size_is_refused,
                           check_ranks_have_one_configuration, check_cores_and_threads):
                 if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                     continue

@@ -134,7 +134,8 @@ def run(arguments, cwd, number, limit):
     if process.returncode == 0:
         return "its filter selects no test" if b"] 0 tests from" in out.replace(b"\x1b[m", b"") else ""
     failed = [line for line in out.decode(errors="replace").splitlines() if "FAILED" in line or "AssertionError" in line]
-    return failed[0].split("]")[-1].replace("\x1b[m", "").split(", where")[0].strip() if failed else f"exit {process.returncode}"
+    said = failed[0].split("]")[-1].replace("\x1b[m", "").split(", where")[0].strip() if failed else ""
+    return said or f"exit {process.returncode}"
 
 
 def main():

@@ -27,6 +27,15 @@ std::vector<std::int64_t> first_distances(std::int64_t direction, bool bidirecti
   return first;
 }
 
+// Press et al. 2022 and its published code: of 2, 8 and 12 heads.
+TEST(AlibiSlopes, AreThoseOfThePaper) {
+  EXPECT_EQ(nn::alibi_slopes(2), (std::vector{0.0625, 0.00390625}));
+  std::vector<double> slopes{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625};
+  EXPECT_EQ(nn::alibi_slopes(8), slopes);
+  for (const double power : {-0.5, -1.5, -2.5, -3.5}) slopes.push_back(std::exp2(power));
+  EXPECT_EQ(nn::alibi_slopes(12), slopes);
+}
+
 TEST(RelativeBuckets, FollowT5) {
   const std::vector<std::int64_t> both{0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91};
   EXPECT_EQ(first_distances(-1, true), both);
