@@ -6,8 +6,8 @@
 namespace tfm::comm {
 namespace {
 
-// Of rows x columns blocks in `from`, which lie `stride` bytes apart, the transpose: columns x rows
-// blocks without gaps.
+// Transposes rows x columns blocks, which lie `stride` bytes apart in `from`: `to` gets columns x
+// rows blocks without gaps.
 void transpose(const char* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
                std::int64_t block, char* to) {
   for (std::int64_t c = 0; c < columns; ++c)
@@ -31,24 +31,20 @@ void NodewiseCommunicator::all_to_all(Tensor in, Tensor out) {
 }
 
 Communicator::Ticket NodewiseCommunicator::start(Collective kind, Tensor in, Tensor out) {
-  const Ticket ticket = ++next_;
-  if (kind != Collective::all_to_all) {
-    started_.emplace_back(ticket, flat_->start(kind, in, out));
-    return ticket;
-  }
+  if (kind != Collective::all_to_all) return 2 * flat_->start(kind, in, out);
   TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() && in.elements() % size() == 0,
             "`in` and `out` must have an equal part for each rank");
   if (idle_.empty()) idle_.push_back(std::make_unique<Exchange>());
   Exchange& x = *under_way_.emplace_back(std::move(idle_.back()));
   idle_.pop_back();
-  x.ticket = ticket, x.in = in, x.out = out;
+  x.ticket = next_ += 2, x.in = in, x.out = out;
   x.part = in.elements() / size();
   x.chunk = std::max<std::int64_t>(1, kPieceBytes / size_of(in.dtype) / size());
   for (auto* buffer : {&x.packed, &x.handed, &x.sending, &x.receiving})
     buffer->resize(
         static_cast<std::size_t>(std::min(x.chunk, x.part) * size() * size_of(in.dtype)));
   for (std::int64_t begin = 0; begin < x.part; begin += x.chunk) send(x, begin);
-  return ticket;
+  return x.ticket;
 }
 
 void NodewiseCommunicator::send(Exchange& x, std::int64_t begin) {
@@ -78,12 +74,7 @@ void NodewiseCommunicator::receive(Exchange& x) {
 }
 
 void NodewiseCommunicator::finish(Ticket ticket) {
-  const auto other = std::ranges::find(started_, ticket, &std::pair<Ticket, Ticket>::first);
-  if (other != started_.end()) {
-    const Ticket flat = other->second;
-    started_.erase(other);
-    return flat_->finish(flat);
-  }
+  if (ticket % 2 == 0) return flat_->finish(ticket / 2);
   const auto found = std::ranges::find(under_way_, ticket, [](const auto& x) { return x->ticket; });
   TFM_CHECK(found != under_way_.end(), "no such collective is under way");
   receive(**found);

@@ -13,7 +13,7 @@ namespace tfm::comm {
 
 class NodewiseCommunicator final : public Communicator {
  public:
-  // Of a group whose rank is node * near.size() + index: `flat`, all ranks, which runs every other
+  // The group's rank is node * near.size() + index. `flat` has all ranks and runs every other
   // collective; `near`, those of this rank's node; `far`, those of its index, one a node.
   NodewiseCommunicator(std::shared_ptr<Communicator> flat, std::shared_ptr<Communicator> near,
                        std::shared_ptr<Communicator> far);
@@ -31,7 +31,7 @@ class NodewiseCommunicator final : public Communicator {
   void all_to_all(Tensor in, Tensor out) override;
   void broadcast(Tensor t, int root) override { flat_->broadcast(t, root); }
   void barrier() override { flat_->barrier(); }
-  // Of an all_to_all all but the last piece's message has arrived when start() returns, which waits
+  // The last message of an all_to_all may still be on its way when start() returns, which waits
   // for the ranks of this node.
   Ticket start(Collective kind, Tensor in, Tensor out) override;
   void finish(Ticket ticket) override;
@@ -53,8 +53,7 @@ class NodewiseCommunicator final : public Communicator {
   std::shared_ptr<Communicator> flat_, near_, far_;
   std::deque<std::unique_ptr<Exchange>> under_way_;  // in the order of their starts
   std::vector<std::unique_ptr<Exchange>> idle_;      // for their buffers
-  std::deque<std::pair<Ticket, Ticket>> started_;    // tickets of other collectives, and flat_'s
-  Ticket next_ = 0;
+  Ticket next_ = 1;                                  // odd; twice a ticket of flat_ is even
 };
 
 }  // namespace tfm::comm

@@ -278,7 +278,8 @@ def check_too_little_memory():
     finds(examine(*large, code=4), "memory", "GB by the plan", "tfm-plan")
     # What is compared is all that the ranks of a node take together.
     some = ["model.d_model=512", "model.n_layers=8"]
-    plan = subprocess.run([DOCTOR.with_name("tfm-plan"), "cfg.yaml", "--ranks", "2", "--json", *some], capture_output=True, text=True, check=True)
+    plan = subprocess.run([DOCTOR.with_name("tfm-plan"), "cfg.yaml", "--ranks", "2", "--json", *some], capture_output=True, text=True,
+                          check=True)
     total = sum(m["total_bytes"] for m in json.loads(plan.stdout)["memory"])
     ok, = (f["text"] for f in examine(*some, ranks=2)["findings"] if f["check"] == "memory" and f["severity"] == "ok")
     found = float(re.search(r"ranks of the first node take ([\d.]+) GB", ok).group(1))

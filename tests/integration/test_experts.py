@@ -306,8 +306,8 @@ def check_verification(root):
 
 def main():
     with tempfile.TemporaryDirectory() as root:
-        for check in (check_layouts, check_capacity, check_bias, check_resume, check_resume_with_other_expert_ranks, check_adversarial_loads,
-                      check_generation, check_export, check_refusals, check_evaluations, check_verification):
+        for check in (check_layouts, check_capacity, check_bias, check_resume, check_resume_with_other_expert_ranks,
+                      check_adversarial_loads, check_generation, check_export, check_refusals, check_evaluations, check_verification):
             check(pathlib.Path(root))
             print(f"{check.__name__}: ok", flush=True)
 
