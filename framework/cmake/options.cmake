@@ -1,8 +1,8 @@
 # Build options, warnings and instruction set.
 option(TFM_TESTS "build the tests, which need GTest" OFF)
-# From nothing it saves a third of the compiler's time; rooms that compute numbers keep a file a unit, so that their bits do not
-# depend on it. Off for tools that want a command for each file.
-option(TFM_UNITY "compile several files at once in rooms that compute no numbers" ON)
+# From nothing it saves a third of the compiler's time. Kernels keep a file a unit, so that their bits do not depend on it: other rooms
+# are compiled for processors without fused multiply-add. Off for tools that want a command for each file.
+option(TFM_UNITY "compile several files at once in rooms other than kernels" ON)
 option(TFM_SANITIZE "address and undefined-behavior sanitizers" OFF)
 # Never because nvcc happens to be there: the programs would need CUDA's libraries wherever they run.
 option(TFM_CUDA "use the CUDA toolkit, for GPUs" OFF)

@@ -1,7 +1,9 @@
 """A job over several hosts: network namespaces of this machine with addresses of their own, started through a launch agent, exchanging by TCP.
 Skipped with its reason where namespaces cannot be made.
 
-usage: test_hosts.py BIN [--hosts N] [CHECK ...]
+usage: test_hosts.py BIN [--all] [--alone | --beside] [--hosts N] [CHECK ...]
+--all: the doctor examines three hosts, too. --alone: only the checks of times, which another test beside them would change; --beside: only
+the others.
 --hosts N: instead of what ctest runs, losses and a host that is cut off over N hosts whose cards have 1 Gbit/s: on a network without delay,
            and on one that takes 5 ms. Four hosts take 2.5 minutes on two cores.
 """
@@ -16,11 +18,14 @@ import tempfile
 import time
 
 from hosts import Hosts, Unavailable
+from tier import ALL
 
 PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 PARSER.add_argument("bin", type=pathlib.Path)
 PARSER.add_argument("checks", nargs="*")
 PARSER.add_argument("--hosts", type=int, choices=(2, 4))
+for option in ("--all", "--alone", "--beside"):
+    PARSER.add_argument(option, action="store_true")
 ARGUMENTS = PARSER.parse_args()
 BIN = ARGUMENTS.bin.resolve()
 SUPERVISE = pathlib.Path(__file__).resolve().parents[2] / "launch/supervise.sh"
@@ -196,8 +201,10 @@ def variants(folder):
         for delay in (0.0, 5e-3):
             yield Hosts(n, folder, 4 // n, delay), (check_links, check_losses_are_those_of_one_host, check_a_host_that_is_cut_off)
     else:
-        yield Hosts(2, folder, slots=2), (check_losses_are_those_of_one_host, check_the_doctor, check_a_host_that_is_cut_off)
-        yield Hosts(3, folder), (check_the_doctor, check_a_host_that_is_cut_off)
+        timed = (check_the_doctor, check_a_host_that_is_cut_off) * (not ARGUMENTS.beside)
+        yield Hosts(2, folder, slots=2), (check_losses_are_those_of_one_host,) * (not ARGUMENTS.alone) + timed
+        if timed:
+            yield Hosts(3, folder), timed[not ALL:]
 
 
 def main():
