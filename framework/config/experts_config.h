@@ -30,8 +30,9 @@ struct ExpertsConfig {
 // Which layers have experts: of those from first_dense on, every so manieth.
 struct ExpertLayersConfig {
   std::int64_t first_dense = 0, every = 1;
+  // No layer where `every` is out of range, as before it is checked.
   bool has(std::int64_t layer) const {
-    return layer >= first_dense && (layer - first_dense + 1) % every == 0;
+    return every > 0 && layer >= first_dense && (layer - first_dense + 1) % every == 0;
   }
   bool operator==(const ExpertLayersConfig&) const = default;
 };

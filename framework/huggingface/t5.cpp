@@ -81,7 +81,10 @@ config::ModelConfig read_switch(const io::JsonNode& c) {
   const std::vector<bool> encoder = sparse_layers(c, kStacks[0].second, m.n_encoder_layers),
                           decoder = sparse_layers(c, kStacks[1].second, m.n_decoder_layers);
   const auto sparse = std::ranges::count(encoder, true) + std::ranges::count(decoder, true);
-  if (sparse == 0) e = {};
+  if (sparse == 0)
+    e = {};
+  else if (e.count == 0)
+    c.at("num_experts").fail("expected a whole number >= 1");
   if (sparse == 0 || sparse == m.total_layers()) return m;
   m.layer_kinds = {{"dense", m}, {"sparse", m}};
   m.layer_kinds[0].layer.experts = {};

@@ -294,6 +294,21 @@ TEST_F(ConfigTest, AResumedModelMayHaveMorePositionsThatAreNoWeights) {
   }
 }
 
+// What only the loss knows of a head is no other model; what its weights mean is.
+TEST_F(ConfigTest, AResumedHeadMayHaveAnotherLoss) {
+  const auto model = [](const std::string& classes, std::vector<double> weights, double weight) {
+    config::Config c;
+    c.model.heads = {
+        {.type = "classify", .name = classes, .weight = weight, .classes = 2, .labels = {}}};
+    c.model.heads[0].class_weights = std::move(weights);
+    return c;
+  };
+  const config::Config before = model("a", {}, 1);
+  EXPECT_EQ(config::changed_model(before, model("a", {1, 3}, 1)), "");
+  EXPECT_EQ(config::changed_model(before, model("a", {}, 0.5)), "");
+  EXPECT_NE(config::changed_model(before, model("b", {}, 1)), "");
+}
+
 TEST_F(ConfigTest, TheLastLegalValuesAreLegal) {
   const std::string wsd = kModel + kData +
                           "train: {steps: 100}\n"

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "config/run_name.h"
+#include "config/settings.h"
 #include "support/config_fixture.h"
+#include "support/recorded.h"
 
 namespace tfm {
 namespace {
@@ -214,6 +217,7 @@ TEST_F(ConfigValues, ARunHasTheNameOfItsFolder) {
   const config::Config named = load(kModel + kData, {"checkpoint.dir=runs/gpt2"});
   EXPECT_EQ(config::with_overrides(named, {"train.seed=1"}, "x.yaml").run.name, "gpt2");
   EXPECT_EQ(config::parse_config(kModel + kData, "a/b.yaml", {}).run.name, "b");
+  EXPECT_EQ(config::parse_config(kModel + kData, "a/gpt2-0.5b.yaml", {}).run.name, "gpt2-0.5b");
   for (const char* wrong : {"a/b", "..", "-x", "'a b'", "'a\"b'"})
     EXPECT_NE(errors(kModel + kData, {std::string("run.name=") + wrong}).find("run.name"),
               std::string::npos)
@@ -363,6 +367,103 @@ TEST_F(ConfigValues, MutatedFilesNeverBreakTheReader) {
   }
   EXPECT_GT(accepted, 0);
   EXPECT_GT(refused, accepted);
+}
+
+// What each key does to a configuration when it has another value: what else changes, or why it is
+// refused.
+using Settings = std::map<std::string, std::string>;
+
+// The keys of a configuration and the words that each may have, from the schema.
+void collect(const nlohmann::json& schema, const std::string& path,
+             std::map<std::string, std::vector<std::string>>& keys) {
+  for (const auto& [name, field] : schema.at("properties").items()) {
+    const std::string key = path + name;
+    const nlohmann::json* section = &field;
+    if (field.contains("anyOf"))
+      for (const auto& form : field.at("anyOf"))
+        if (form.contains("properties")) section = &form;
+    if (section->contains("properties")) collect(*section, key + ".", keys);
+    auto& words = keys[key];
+    const auto add_words = [&](const nlohmann::json& form) {
+      if (form.contains("enum"))
+        for (const auto& word : form.at("enum"))
+          if (word.is_string()) words.push_back(word);
+    };
+    add_words(field);
+    if (field.contains("anyOf"))
+      for (const auto& form : field.at("anyOf")) add_words(form);
+  }
+}
+
+Settings resolved(const std::string& base, const std::vector<std::string>& overrides, int ranks) {
+  try {
+    config::Config c = config::parse_config(base, "config.yaml", overrides);
+    config::resolve_for_ranks(c, ranks);
+    return config::values_by_key(c);
+  } catch (const Error& e) {
+    std::string text = e.what();
+    std::ranges::replace(text, '\n', ' ');
+    return {{"refused", text}};
+  }
+}
+
+TEST_F(ConfigValues, OtherValuesOfEachKey) {
+  const std::string train = "train: {steps: 20, seq_len: 16, global_batch_size: 8}\n";
+  const std::string sizes = "vocab_size: 300, d_model: 32, n_heads: 4, max_seq_len: 64, ";
+  const std::map<std::string, std::string> bases{
+      {"decoder", "model: {family: decoder, position: rope, n_layers: 4, " + sizes + "}\n" + train +
+                      "data: {train: {type: text, path: a.txt}}\n"},
+      {"experts",
+       "model: {family: decoder, position: rope, n_layers: 4, experts: {count: 4, top_k: 2}, "
+       "attention: {window: 8}, " +
+           sizes + "}\n" + train +
+           "parallel: {expert: 2, zero: 1}\ndata: {train: {type: tokens, path: a.bin, documents: "
+           "packed}, validation: {type: tokens, path: b.bin}}\n"
+           "eval: {every: 5}\n"},
+      {"encoder",
+       "model: {family: encoder, n_layers: 4, " + sizes + "}\n" + train +
+           "data: {train: {type: mlm, path: a.txt}}\nparallel: {tensor: 2}\nprecision: bf16\n"},
+      {"classifier",
+       "model: {family: encoder, n_layers: 4, heads: [{type: classify, classes: 3}], " + sizes +
+           "}\n" + train +
+           "data: {train: {type: labelled, path: a.tsv}}\nparallel: {pipeline: 2}\n"},
+      {"translator",
+       "model: {family: encoder_decoder, n_encoder_layers: 2, n_decoder_layers: 2, position: "
+       "sinusoidal, " +
+           sizes + "}\n" + train +
+           "data: {train: {type: pairs, source: a.txt, target: b.txt}}\nparallel: {context: 2}\n"},
+  };
+  std::map<std::string, std::vector<std::string>> keys;
+  collect(nlohmann::json::parse(config::config_schema()), "", keys);
+  std::ostringstream lines;
+  std::map<std::string, std::string> in_the_first;  // what the others do not repeat
+  for (const auto& [name, base] : bases) {
+    const Settings before = resolved(base, {}, 4);
+    ASSERT_FALSE(before.contains("refused")) << name << ": " << before.at("refused");
+    for (const auto& [key, words] : keys) {
+      if (key.starts_with("data.validation.") && !before.contains("data.validation.type")) continue;
+      std::vector<std::string> values = words;
+      for (const char* value : {"-1", "0", "1", "2", "3", "8", "0.5", "64", "1000000", "true",
+                                "false", "auto", "none", "word", "[1, 2]"})
+        values.emplace_back(value);
+      for (const std::string& value : values) {
+        std::string line;
+        for (const auto& [changed, now] : resolved(base, {key + "=" + value}, 4)) {
+          const auto was = before.find(changed);
+          if (changed != key && (was == before.end() || was->second != now))
+            line += " " + changed + ": " + now + ";";
+        }
+        if (line.starts_with(" refused: override '" + key + "=" + value + "': "))
+          line = " refused: " + line.substr(line.find("': ") + 3);
+        const std::string what = key + "=" + value;
+        if (const auto [first, is_new] = in_the_first.emplace(what, line);
+            is_new ? line.empty() : first->second == line)
+          continue;
+        lines << name << " " << what << ":" << line.substr(0, 200) << "\n";
+      }
+    }
+  }
+  test::expect_recorded("config_values", lines.str());
 }
 
 }  // namespace

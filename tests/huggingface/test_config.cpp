@@ -2,14 +2,20 @@
 // transformers (tests/fixtures/make_config_defaults.py).
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "config/fields.h"
 #include "config/settings.h"
 #include "core/error.h"
 #include "huggingface/config.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/safetensors.h"
+#include "support/recorded.h"
 
 namespace tfm {
 namespace {
@@ -91,7 +97,7 @@ constexpr const char* kFixtures = TFM_SOURCE_DIR "/tests/fixtures/huggingface/";
 
 // What config.json says, or "refused".
 std::map<std::string, std::string> meaning_of(const Json& config, const std::string& dir) {
-  io::replace_file(dir + "/config.json", config.dump());
+  std::ofstream(dir + "/config.json") << config.dump();
   try {
     config::Config c;
     c.model = huggingface::model_of({huggingface::read_config(dir), dir}, has_output_layer);
@@ -129,6 +135,189 @@ TEST(HuggingFaceConfig, AbsentMembersAreWhatTransformersTakesThemFor) {
     }
   }
   EXPECT_GT(understood, 1000U);
+}
+
+// Two configurations of each architecture, as their folders' names.
+std::vector<std::string> two_of_each() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(kFixtures)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with("_0") || name.ends_with("_3")) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+using Meaning = std::map<std::string, std::string>;
+
+// The settings of the model of a config.json with these tensors, or why it has none.
+Meaning meaning_with(const Json& config, const std::string& dir,
+                     const io::SafetensorsReader& weights) {
+  std::ofstream(dir + "/config.json") << config.dump();
+  try {
+    const Json read = huggingface::read_config(dir);
+    config::ModelConfig model = huggingface::model_of(
+        {read, "config.json"}, [&](const std::string& t) { return weights.has(t); });
+    Meaning meaning;
+    for (const config::Setting& s : config::settings_of(
+             config::dump_fields([&](config::FieldVisitor& v) { describe(model, v); })))
+      meaning["model." + s.key] = s.value;
+    const auto rules = huggingface::generation_rules(read, dir);
+    meaning["start"] = std::to_string(rules.start_id) + " " + std::to_string(rules.model_start);
+    meaning["ends"] = testing::PrintToString(rules.end_ids);
+    meaning["banned"] = testing::PrintToString(rules.banned_ids);
+    meaning["others"] = testing::PrintToString(rules.others);
+    return meaning;
+  } catch (const Error& e) {
+    std::string text = e.what();
+    for (std::size_t at; (at = text.find(dir + "/")) != text.npos;) text.erase(at, dir.size() + 1);
+    return {{"refused", text}};
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what() << ": " << config.dump();
+    return {};
+  }
+}
+
+// Other values of a member; a null stands for none.
+std::vector<Json> other_values(const Json& value) {
+  if (value.is_boolean()) return {!value.get<bool>(), 1};
+  if (value.is_number_integer())
+    return {value.get<std::int64_t>() + 1, value.get<std::int64_t>() * 2, 0, -1, 0.5, nullptr};
+  if (value.is_number()) return {value.get<double>() * 2, 0, 1, -0.5, nullptr};
+  if (value.is_string()) return {"other", "gelu", "relu", nullptr};
+  if (value.is_array() && !value.empty()) {
+    Json shorter = value, longer = value, reversed = Json::array();
+    shorter.erase(0), longer.push_back(value[0]);
+    for (auto item = value.rbegin(); item != value.rend(); ++item) reversed.push_back(*item);
+    return {shorter, longer, reversed, nullptr};
+  }
+  return {1, "other", true};
+}
+
+TEST(HuggingFaceConfig, OtherValuesOfEachMember) {
+  const std::string dir = testing::TempDir() + "/config_values";
+  io::create_directories(dir);
+  std::ostringstream lines;
+  for (const std::string& name : two_of_each()) {
+    const Json whole = io::read_json_file(kFixtures + name + "/config.json", 1 << 20);
+    const io::SafetensorsReader weights(kFixtures + name + "/model.safetensors");
+    const Meaning meaning = meaning_with(whole, dir, weights);
+    const auto record = [&](const Json& changed, const std::string& what) {
+      std::string line;
+      for (const auto& [key, value] : meaning_with(changed, dir, weights)) {
+        const auto was = meaning.find(key);
+        if (was == meaning.end() || was->second != value) line += " " + key + " " + value + ";";
+      }
+      std::ranges::replace(line, '\n', ' ');
+      if (!line.empty()) lines << name << " " << what << ":" << line << "\n";
+    };
+    const auto vary = [&](const std::string& path) {
+      const Json::json_pointer at(path);
+      Json without = whole;
+      without.at(at.parent_pointer()).erase(at.back());
+      record(without, path + " absent");
+      for (const Json& value : other_values(whole.at(at))) {
+        Json other = whole;
+        other.at(at) = value;
+        record(other, path + " = " + value.dump());
+      }
+    };
+    for (const auto& [member, value] : whole.items()) {
+      vary("/" + member);
+      if (value.is_object() && member != "id2label" && member != "label2id")
+        for (const auto& [inner, unused] : value.items()) {
+          vary("/" + member + "/" + inner);
+        }
+    }
+  }
+  test::expect_recorded("config_json_values", lines.str());
+}
+
+// Gives one value of a section another value, of all other values that it could have: each number
+// two.
+class OneOther : public config::KeyVisitor {
+ public:
+  explicit OneOther(std::size_t wanted) : wanted_(wanted) {}
+  void value(const config::Field& f, std::int64_t& x) override { set(f, x, {x + 1, x * 2}); }
+  void value(const config::Field& f, std::uint64_t& x) override { set(f, x, {x + 1}); }
+  void value(const config::Field& f, double& x) override { set(f, x, {x * 2 + 0.25, x / 2}); }
+  void value(const config::Field& f, bool& x) override { set(f, x, {!x}); }
+  void value(const config::Field& f, std::string& x) override {
+    std::vector<std::string> others;
+    for (const std::string_view choice : f.choices)
+      if (choice != x) others.emplace_back(choice);
+    set(f, x, others);
+  }
+  std::string what;  // empty: there are fewer values
+
+ private:
+  template <class T>
+  void set(const config::Field& f, T& x, const std::vector<T>& others) {
+    for (const T& other : others)
+      if (seen_++ == wanted_) what = key_of(f) + " = " + config::yaml_of(f, other), x = other;
+  }
+  std::size_t wanted_, seen_ = 0;
+};
+
+// What is written for a model that differs in one setting from one that was read: the members that
+// differ, or why there are none.
+TEST(HuggingFaceConfig, ExportsOfModelsWithOtherSettings) {
+  std::ostringstream lines;
+  const tokenizer::SpecialIds ids{.pad = 3, .begin = 1, .end = 2};
+  const auto members_of = [&](const config::ModelConfig& m, const std::string& original) {
+    try {
+      return Json::parse(huggingface::huggingface_config(
+          m, original.empty() ? std::optional(ids) : std::nullopt, original));
+    } catch (const Error& e) {
+      return Json{{"refused", e.what()}};
+    }
+  };
+  for (const std::string& name : two_of_each()) {
+    const Json original = huggingface::read_config(kFixtures + name);
+    const io::SafetensorsReader weights(kFixtures + name + "/model.safetensors");
+    const config::ModelConfig model = huggingface::model_of(
+        {original, name}, [&](const std::string& t) { return weights.has(t); });
+    const Json alone = members_of(model, ""), kept = members_of(model, original.dump());
+    lines << name << " alone: " << alone.dump() << "\n"
+          << name << " kept: " << Json::diff(original, kept).dump() << "\n";
+    for (std::size_t n = 0;; ++n) {
+      config::ModelConfig other = model;
+      OneOther change(n);
+      describe(other, change);
+      if (change.what.empty()) break;
+      bool valid = true;
+      config::check_model(other, [&](const auto&, const auto&, const auto&) { valid = false; });
+      if (!valid) continue;
+      Json now = members_of(other, "");
+      std::string line;
+      if (now.contains("refused"))
+        line = now.at("refused");
+      else if (now != alone)
+        line = Json::diff(alone, now).dump();
+      if (!line.empty()) lines << name << " with " << change.what << ": " << line << "\n";
+    }
+  }
+  test::expect_recorded("config_json_exports", lines.str());
+}
+
+// Transformers reads the original length of a scaled rope beside the scaling, where that has none.
+TEST(HuggingFaceConfig, TheOriginalLengthMayStandBesideTheScaling) {
+  Json config = io::read_json_file(std::string(kFixtures) + "llama_0/config.json", 1 << 20);
+  for (const char* member : {"rope_parameters", "rope_scaling", "rope_theta"}) config.erase(member);
+  config["max_position_embeddings"] = 4096;
+  const auto original = [&](const Json& scaling, const Json& more) {
+    Json other = config;
+    other["rope_scaling"] = scaling;
+    other.update(more);
+    return huggingface::model_of({other, "config.json"}, has_output_layer)
+        .rope.scaling.original_max_seq_len;
+  };
+  const Json within{
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 1024}};
+  Json without = within;
+  without.erase("original_max_position_embeddings");
+  EXPECT_EQ(original(within, Json::object()), 1024);
+  EXPECT_EQ(original(without, {{"original_max_position_embeddings", 2048}}), 2048);
 }
 
 TEST(HuggingFaceConfig, OneLabelWithoutAProblemIsANumber) {

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "kernels/cross_entropy.h"
+#include "kernels/packed_rows.h"
 #include "support/kernel_case.h"
 
 namespace tfm::test {
@@ -187,6 +188,19 @@ TYPED_TEST(Loss, LargeLogitsStayFiniteAndBadOnesShow) {
   for (double g : got.gradient) EXPECT_TRUE(std::isfinite(g));
   c.logits[27] = std::nan("");
   EXPECT_TRUE(std::isnan(run<T>(c, 1, 1).loss[1]));
+}
+
+// Packed rows behind the last one with a label have none, also where no row has one.
+TEST(PackedRows, RowsWithoutALabelAreNotCounted) {
+  cpu::Stream stream{1};
+  for (const std::vector<std::int32_t>& labels :
+       {std::vector<std::int32_t>{-1, 5, -1, 0}, {-1, -1, -1, -1}}) {
+    std::vector<std::int32_t> places(3, 7), packed(3, 7);
+    kernels::pack_rows(stream, {4, labels.data(), 3, places.data(), packed.data()});
+    const bool some = labels[1] >= 0;
+    EXPECT_EQ(places, some ? (std::vector<std::int32_t>{1, 3, -1}) : std::vector(3, -1));
+    EXPECT_EQ(packed, some ? (std::vector<std::int32_t>{5, 0, -1}) : std::vector(3, -1));
+  }
 }
 
 }  // namespace

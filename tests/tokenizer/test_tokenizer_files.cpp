@@ -8,6 +8,7 @@
 #include <random>
 
 #include "support/data_files.h"
+#include "support/recorded.h"
 #include "text/oniguruma.h"
 #include "text/regex.h"
 #include "text/unicode.h"
@@ -651,6 +652,119 @@ TEST(TokenizerJson, AbsentMembersAreWhatTheLibraryTakesThemFor) {
       ASSERT_EQ(found->decode(ids), expected->decode(ids)) << c << line;
     }
   }
+}
+
+// Other values of a member of tokenizer.json; a null stands for none.
+std::vector<Json> other_members(const Json& value) {
+  if (value.is_boolean()) return {!value.get<bool>(), nullptr};
+  if (value.is_number_integer()) return {value.get<int>() + 1, 0, -1, nullptr};
+  if (value.is_number()) return {value.get<double>() + 1, 0, -1, nullptr};
+  if (value.is_string())
+    return {"",
+            "a",
+            "##",
+            "Removed",
+            "Isolated",
+            "MergedWithPrevious",
+            "MergedWithNext",
+            "Contiguous",
+            "always",
+            "never",
+            "first",
+            "[UNK]",
+            "<unk>",
+            nullptr};
+  return {nullptr, "a", true};
+}
+
+// Of each tokenizer but its tables: the ids and texts that differ where a member has another value,
+// or why it is refused.
+TEST(TokenizerJson, OtherValuesOfEachMember) {
+  const test::TemporaryFolder folder;
+  std::vector<std::string> texts{"",
+                                 " ",
+                                 "  a  b",
+                                 "A\tb\r\nc",
+                                 "don't 12,345.67",
+                                 "\xC3\xA9l\xC3\xA8ve \xE4\xB8\xAD\xE6\x96\x87",
+                                 "\xEF\xAC\x81\xE2\x80\xA6 x\xCC\x81",
+                                 "<s> [CLS] <pad></s>",
+                                 "xyzzyx##y"};
+  for (const Json& line : read_lines(fixtures + "/lines.jsonl"))
+    if (texts.size() < 30) texts.push_back(line.get<std::string>());
+  const auto answers = [&](const Json& document) {
+    std::vector<std::string> all;
+    try {
+      const auto t = tokenizer::load_tokenizer(put(folder / "tokenizer.json", document.dump()));
+      const auto s = t->special_ids();
+      std::string specials = "specials";
+      for (const auto& id : {s.pad, s.unknown, s.begin, s.end, s.mask, s.classify, s.separate})
+        specials += " " + (id ? std::to_string(*id) : "-");
+      all.push_back(specials + " of " + std::to_string(t->vocab_size()));
+      for (const std::string& text : texts) {
+        try {
+          const Ids plain = t->encode(text), with = t->encode_with_specials(text);
+          all.push_back(testing::PrintToString(plain) +
+                        (with == plain ? "" : " and " + testing::PrintToString(with)) + " " +
+                        t->decode(plain));
+        } catch (const Error& e) {
+          all.push_back(e.what());
+        }
+      }
+    } catch (const Error& e) {
+      std::string why = e.what();
+      for (std::size_t at; (at = why.find(folder / "")) != why.npos;)
+        why.erase(at, (folder / "").size());
+      all.push_back("refused: " + why);
+    }
+    return all;
+  };
+  std::ostringstream lines;
+  for (const char* name : {"bart", "bert", "bert_cased", "gpt2", "letters", "llama2", "llama3",
+                           "marian", "nfc_bytes", "patterns", "punctuation", "t5"}) {
+    const Json whole = Json::parse(std::ifstream(fixtures + "/" + name + ".json"));
+    const auto as_is = answers(whole);
+    const auto record = [&](const Json& changed, const std::string& what) {
+      const auto now = answers(changed);
+      std::size_t others = 0;
+      std::string first;
+      for (std::size_t i = 0; i < now.size(); ++i)
+        if (i >= as_is.size() || now[i] != as_is[i]) {
+          if (others++ == 0) first = now[i].substr(0, 160);
+        }
+      std::ranges::replace(first, '\n', ' ');
+      std::size_t hash = 14695981039346656037U;
+      for (const std::string& answer : now)
+        for (const char c : answer) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+      if (others > 0)
+        lines << name << " " << what << ": " << std::hex << hash << std::dec << " " << others
+              << ", first " << first << "\n";
+    };
+    const std::function<void(const Json::json_pointer&)> vary = [&](const Json::json_pointer& at) {
+      const Json& value = whole.at(at);
+      if (!at.empty()) {
+        if (whole.at(at.parent_pointer()).is_object()) {
+          Json without = whole;
+          without.at(at.parent_pointer()).erase(at.back());
+          record(without, at.to_string() + " absent");
+        }
+        for (const Json& other :
+             at.back() == "type" ? std::vector<Json>{"other", nullptr} : other_members(value)) {
+          Json with = whole;
+          with.at(at) = other;
+          record(with, at.to_string() + " = " + other.dump());
+        }
+      }
+      if (value.is_object() && value.size() < 20)
+        for (const auto& [member, unused] : value.items()) {
+          if (member != "vocab" && member != "merges") vary(at / member);
+        }
+      if (value.is_array() && value.size() < 12)
+        for (std::size_t i = 0; i < std::min<std::size_t>(value.size(), 3); ++i) vary(at / i);
+    };
+    vary(Json::json_pointer{});
+  }
+  test::expect_recorded("tokenizer_json_values", lines.str());
 }
 
 // What versions of the library before 0.20 wrote and read.
