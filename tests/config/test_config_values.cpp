@@ -369,8 +369,6 @@ TEST_F(ConfigValues, MutatedFilesNeverBreakTheReader) {
   EXPECT_GT(refused, accepted);
 }
 
-// What each key does to a configuration when it has another value: what else changes, or why it is
-// refused.
 using Settings = std::map<std::string, std::string>;
 
 // The keys of a configuration and the words that each may have, from the schema.
@@ -407,6 +405,8 @@ Settings resolved(const std::string& base, const std::vector<std::string>& overr
   }
 }
 
+// What each key does to a configuration when it has another value: what else changes, or why it is
+// refused.
 TEST_F(ConfigValues, OtherValuesOfEachKey) {
   const std::string train = "train: {steps: 20, seq_len: 16, global_batch_size: 8}\n";
   const std::string sizes = "vocab_size: 300, d_model: 32, n_heads: 4, max_seq_len: 64, ";
@@ -459,7 +459,9 @@ TEST_F(ConfigValues, OtherValuesOfEachKey) {
         if (const auto [first, is_new] = in_the_first.emplace(what, line);
             is_new ? line.empty() : first->second == line)
           continue;
-        lines << name << " " << what << ":" << line.substr(0, 200) << "\n";
+        lines << name << " " << what << ":" << line.substr(0, 200);
+        if (line.size() > 200) lines << "... " << test::digest(line);
+        lines << "\n";
       }
     }
   }

@@ -17,12 +17,8 @@ using test::TemporaryFolder;
 
 constexpr const char* kFixturesOfData = TFM_SOURCE_DIR "/tests/fixtures/";
 
-std::uint64_t digest(std::span<const std::int32_t> values) {  // FNV-1a
-  std::uint64_t hash = 14695981039346656037U;
-  for (const std::int32_t v : values)
-    hash = (hash ^ static_cast<std::uint32_t>(v)) * 1099511628211U;
-  return hash;
-}
+// How a case names a tokenizer.
+std::string file_of(const char* path) { return std::filesystem::path(path).filename(); }
 
 std::vector<std::int64_t> digits(std::uint64_t seed, int count, std::int64_t below) {
   std::vector<std::int64_t> all;
@@ -60,9 +56,7 @@ class RecordedBatches : public testing::Test {
       const std::string document = sentences(100 * d, 1 + static_cast<int>(d % 4), 6);
       text += document + (d % 5 == 2 ? "\n\n" : "\n");
       jsonl += R"({"text": ")" + document + R"(", "body": "b)" + std::to_string(d) + "\"}\n";
-      if (d == 7)
-        jsonl += R"({"text": "", "body": ""})"
-                 "\n";
+      if (d == 7) jsonl += "{\"text\": \"\", \"body\": \"\"}\n";
       left += d == 4 ? "\n" : sentences(7000 + 10 * d, 1, 4) + "\n";
       right += d == 11 ? "\n" : sentences(9000 + 10 * d, 1, 5) + "\n";
       labels += sentences(3000 + 10 * d, 1, 4) + "\t" + sentences(4000 + 10 * d, 1, 3) + "\t" +
@@ -77,28 +71,27 @@ class RecordedBatches : public testing::Test {
                  sentences(60 * d + turn, 1, 3) + "\"}";
       chats += "]}\n";
     }
-    put(folder_ / "text.txt", text), put(folder_ / "more.txt", sentences(1, 40, 5)),
-        put(folder_ / "rows.jsonl", jsonl);
-    put(folder_ / "left.txt", left), put(folder_ / "right.txt", right),
-        put(folder_ / "left2.txt", left.substr(0, left.size() / 2) + "\n");
-    put(folder_ / "right2.txt", [&] {
-      const auto lines = std::ranges::count(left.substr(0, left.size() / 2) + "\n", '\n');
-      std::istringstream all(right);
-      std::string some;
-      for (auto n = lines; n-- > 0;) {
-        std::string line;
-        std::getline(all, line);
-        some += line + "\n";
-      }
-      return some;
-    }());
-    put(folder_ / "labels.tsv", "text\tother\tlabel\tscore\n" + labels),
-        put(folder_ / "words.conll", words);
-    put(folder_ / "vectors.tsv", "query\tanswer\twrong\n" + vectors),
-        put(folder_ / "chats.jsonl", chats);
-    put(folder_ / "t.jinja",
-        "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }};{% "
-        "endgeneration %}{% else %}>{{ m.content }}{% endif %}{% endfor %}");
+    const auto half = [](const std::string& lines) {  // of 30
+      std::size_t end = 0;
+      for (int i = 0; i < 15; ++i) end = lines.find('\n', end) + 1;
+      return lines.substr(0, end);
+    };
+    const std::pair<const char*, std::string> files[] = {
+        {"text.txt", text},
+        {"more.txt", sentences(1, 40, 5)},
+        {"rows.jsonl", jsonl},
+        {"left.txt", left},
+        {"right.txt", right},
+        {"left2.txt", half(left)},
+        {"right2.txt", half(right)},
+        {"labels.tsv", "text\tother\tlabel\tscore\n" + labels},
+        {"words.conll", words},
+        {"vectors.tsv", "query\tanswer\twrong\n" + vectors},
+        {"chats.jsonl", chats},
+        {"t.jinja",
+         "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}"
+         "{{ m.content }};{% endgeneration %}{% else %}>{{ m.content }}{% endif %}{% endfor %}"}};
+    for (const auto& [name, content] : files) put(folder_ / name, content);
   }
 
   void record(const std::string& what, const data::Dataset& data,
@@ -123,7 +116,7 @@ class RecordedBatches : public testing::Test {
       for (const FieldInfo& f : kFields) {
         const auto& v = values[f.field];
         if (std::ranges::all_of(v, [&](std::int32_t x) { return x == f.padding; })) continue;
-        lines_ << " " << f.name << " " << std::hex << digest(v) << std::dec;
+        lines_ << " " << f.name << " " << test::digest(v);
         if (index < 2) {
           lines_ << " [";
           for (std::int64_t i = 0; i < shape.width(f.field); ++i)
@@ -135,10 +128,8 @@ class RecordedBatches : public testing::Test {
     }
   }
 
-  std::string without_folders(std::string text) const {
-    for (const std::string& folder : {folder_.str() + "/", std::string(kFixturesOfData)})
-      for (std::size_t at; (at = text.find(folder)) != text.npos;) text.erase(at, folder.size());
-    return text;
+  std::string without_folders(const std::string& text) const {
+    return test::without(test::without(text, folder_.str() + "/"), kFixturesOfData);
   }
 
   // `keys`: more of the configuration, in which FOLDER and FIXTURES stand for their paths.
@@ -175,9 +166,8 @@ class RecordedBatches : public testing::Test {
       if (run.validation) record(what + ", validation", *run.validation, shapes, false);
     } catch (const Error& e) {
       std::string text = e.what();
-      if (text.starts_with("config.yaml:"))
-        text.erase(0, text.find(' ') +
-                          1);  // the column depends on the folder's name, as does the next line
+      // The column depends on the folder's name, as does the next line.
+      if (text.starts_with("config.yaml:")) text.erase(0, text.find(' ') + 1);
       lines_ << what << ": refused: " << without_folders(text.substr(0, text.find('\n'))) << "\n";
     }
   }
@@ -205,9 +195,8 @@ TEST_F(RecordedBatches, OfTextsAndTokens) {
   for (const char* add : {"true", "false", "auto"})
     for (const char* tokenizer : {"bytes", "FIXTURES/tokenizers/llama2.json",
                                   "FIXTURES/tokenizers/gpt2.json", "FIXTURES/tokenizers/bert.json"})
-      record(std::string("add_begin ") + add + " " +
-                 std::filesystem::path(tokenizer).filename().string(),
-             decoder, "type: text, path: FOLDERtext.txt, documents: separate",
+      record(std::string("add_begin ") + add + " " + file_of(tokenizer), decoder,
+             "type: text, path: FOLDERtext.txt, documents: separate",
              {std::string("data.tokenizer=") + tokenizer, std::string("data.add_begin=") + add});
   for (const char* fim : {"rate: 1", "rate: 1, spm_rate: 0", "rate: 1, spm_rate: 1", "rate: 0.5",
                           "rate: 0.9, spm_rate: 0.1"})
@@ -231,8 +220,7 @@ TEST_F(RecordedBatches, OfMaskedTexts) {
                              "next_sentence: true, shuffle: true, whole_words: true"})
       for (const char* tokenizer :
            {"bytes", "FIXTURES/tokenizers/bert.json", "FIXTURES/tokenizers/bart.json"})
-        record(std::string("mlm ") + position + " " + keys + " " +
-                   std::filesystem::path(tokenizer).filename().string(),
+        record(std::string("mlm ") + position + " " + keys + " " + file_of(tokenizer),
                std::string("family: encoder, type_vocab_size: 2, position: ") + position +
                    (std::string(keys).find("next_sentence") == std::string::npos
                         ? ""
@@ -253,9 +241,8 @@ TEST_F(RecordedBatches, OfMaskedTexts) {
         "rotate: 1", "rotate: 0.5", "delete: 0.2", "mask_tokens: 0.2",
         "delete: 0.1, mask_tokens: 0.3, rotate: 0.3, mean_span_length: 2", "mask_probability: 0.6"})
     for (const char* tokenizer : {"bytes", "FIXTURES/tokenizers/bart.json"})
-      record(std::string("denoise ") + keys + " " +
-                 std::filesystem::path(tokenizer).filename().string(),
-             both, std::string("type: denoise, path: FOLDERtext.txt, ") + keys,
+      record(std::string("denoise ") + keys + " " + file_of(tokenizer), both,
+             std::string("type: denoise, path: FOLDERtext.txt, ") + keys,
              {std::string("data.tokenizer=") + tokenizer});
   for (const char* family : {"encoder_decoder", "decoder"})
     for (const char* keys : {"", "shuffle: true"})
@@ -271,9 +258,7 @@ TEST_F(RecordedBatches, OfPairsAndRows) {
     for (const char* tokens : {"0", "200"})
       for (const char* tokenizer :
            {"bytes", "FIXTURES/tokenizers/gpt2.json", "FIXTURES/tokenizers/t5.json"})
-        record(std::string("pairs ") + keys + " " + tokens + " " +
-                   std::filesystem::path(tokenizer).filename().string(),
-               both,
+        record(std::string("pairs ") + keys + " " + tokens + " " + file_of(tokenizer), both,
                std::string("type: pairs, source: FOLDERleft.txt, target: FOLDERright.txt, ") + keys,
                {std::string("data.tokenizer=") + tokenizer,
                 *tokens == '0' ? "train.seed=5" : "train.global_batch_tokens=400"});
@@ -292,11 +277,10 @@ TEST_F(RecordedBatches, OfPairsAndRows) {
     for (const char* shuffle : {"", ", shuffle: true"})
       for (const char* tokenizer : {"bytes", "FIXTURES/tokenizers/bert.json"}) {
         const std::string model = std::string("position: learned, type_vocab_size: ") +
-                                  (*family == 'e' && family[7] == 0 ? "2" : "0") +
+                                  (family == std::string("encoder") ? "2" : "0") +
                                   ", family: " + family + ", heads: ";
         const std::vector<std::string> more{std::string("data.tokenizer=") + tokenizer};
-        const std::string name = std::string(" ") + family + shuffle + " " +
-                                 std::filesystem::path(tokenizer).filename().string();
+        const std::string name = std::string(" ") + family + shuffle + " " + file_of(tokenizer);
         record("classify" + name, model + "[{type: classify, classes: 3}]",
                std::string("type: labelled, path: FOLDERlabels.tsv") + shuffle, more);
         record("pair of texts" + name, model + "[{type: classify, classes: 3}]",

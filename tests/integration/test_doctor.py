@@ -302,8 +302,9 @@ def main():
         alone = (check_a_clean_host, check_wrong_binding, check_more_threads_than_cores, check_a_slow_rank)
         beside = (check_checkpoint_size, check_checkpoints_to_come, check_a_pipeline, check_another_launcher, check_a_rank_that_never_comes,
                   check_another_configuration, check_another_build, check_a_read_only_directory, check_a_full_disk,
-                  check_a_directory_that_is_not_shared, check_two_jobs_in_one_directory, check_missing_data, check_metrics_that_cannot_be_written,
-                  check_what_is_left_unused, check_pipes, check_checkpoints_that_do_not_fit, check_too_little_memory, check_no_device)
+                  check_a_directory_that_is_not_shared, check_two_jobs_in_one_directory, check_missing_data,
+                  check_metrics_that_cannot_be_written, check_what_is_left_unused, check_pipes, check_checkpoints_that_do_not_fit,
+                  check_too_little_memory, check_no_device)
         wanted = [a for a in sys.argv[2:] if not a.startswith("--")]
         for check in alone * ("--beside" not in sys.argv) + beside * ("--alone" not in sys.argv):
             if wanted and check.__name__ not in wanted:

@@ -4,6 +4,7 @@ usage: test_recorded.py BIN [--record]
 --record: writes the files anew, where a change is meant; their difference shows what it did.
 """
 import difflib
+import itertools
 import json
 import math
 import os
@@ -33,29 +34,47 @@ def expect_recorded(name, text):
     assert not different, "\n".join(different[:40])
 
 
+SIZES = "vocab_size: 1000, d_model: 64, n_heads: 4, max_seq_len: 128"
+TEXT = "data: {train: {type: text, path: a.txt}}\n"
 SMALL = {
-    "decoder": "model: {family: decoder, vocab_size: 1000, d_model: 64, n_layers: 4, n_heads: 4, max_seq_len: 128, position: rope}\n"
-               "data: {train: {type: text, path: a.txt}}\n",
-    "windows": "model: {family: decoder, vocab_size: 1000, d_model: 64, n_layers: 4, n_heads: 4, n_kv_heads: 2, max_seq_len: 128, position: rope,\n"
-               "  layer_kinds: {local: {attention: {window: 16}}, global: {d_ff: 96}}, layers: [local, global]}\n"
-               "data: {train: {type: text, path: a.txt, documents: packed}}\n",
-    "experts": "model: {family: decoder, vocab_size: 1000, d_model: 64, n_layers: 4, n_heads: 4, max_seq_len: 128, position: rope,\n"
-               "  experts: {count: 8, top_k: 2, d_ff: 96, shared: 1}}\ndata: {train: {type: text, path: a.txt}}\n",
-    "recurrent": "model: {family: decoder, vocab_size: 1000, d_model: 64, n_layers: 4, n_heads: 4, max_seq_len: 128, position: none,\n"
-                 "  attention: {type: gated_delta, key_heads: 4, value_size: 16, convolution: 4}}\ndata: {train: {type: text, path: a.txt}}\n",
-    "encoder": "model: {family: encoder, vocab_size: 1000, d_model: 64, n_layers: 4, n_heads: 4, max_seq_len: 128, next_sentence: true, type_vocab_size: 2}\n"
-               "data: {train: {type: mlm, path: a.txt, next_sentence: true}}\n",
-    "classifier": "model: {family: encoder, vocab_size: 1000, d_model: 64, n_layers: 4, n_heads: 4, max_seq_len: 128, heads: [{type: classify, classes: 5}]}\n"
-                  "data: {train: {type: labelled, path: a.tsv}}\n",
-    "translator": "model: {family: encoder_decoder, vocab_size: 1000, d_model: 64, n_encoder_layers: 2, n_decoder_layers: 3, n_heads: 4, max_seq_len: 128,\n"
-                  "  position: sinusoidal}\ndata: {train: {type: pairs, source: a.txt, target: b.txt}}\n",
+    "decoder": f"model: {{family: decoder, {SIZES}, n_layers: 4, position: rope}}\n{TEXT}",
+    "windows": f"""model: {{family: decoder, {SIZES}, n_layers: 4, n_kv_heads: 2, position: rope,
+  layer_kinds: {{local: {{attention: {{window: 16}}}}, global: {{d_ff: 96}}}}, layers: [local, global]}}
+data: {{train: {{type: text, path: a.txt, documents: packed}}}}
+""",
+    "experts": f"""model: {{family: decoder, {SIZES}, n_layers: 4, position: rope,
+  experts: {{count: 8, top_k: 2, d_ff: 96, shared: 1}}}}
+{TEXT}""",
+    "recurrent": f"""model: {{family: decoder, {SIZES}, n_layers: 4, position: none,
+  attention: {{type: gated_delta, key_heads: 4, value_size: 16, convolution: 4}}}}
+{TEXT}""",
+    "encoder": f"""model: {{family: encoder, {SIZES}, n_layers: 4, next_sentence: true, type_vocab_size: 2}}
+data: {{train: {{type: mlm, path: a.txt, next_sentence: true}}}}
+""",
+    "classifier": f"""model: {{family: encoder, {SIZES}, n_layers: 4, heads: [{{type: classify, classes: 5}}]}}
+data: {{train: {{type: labelled, path: a.tsv}}}}
+""",
+    "translator": f"""model: {{family: encoder_decoder, {SIZES}, n_encoder_layers: 2, n_decoder_layers: 3, position: sinusoidal}}
+data: {{train: {{type: pairs, source: a.txt, target: b.txt}}}}
+""",
 }
 TRAIN = "train: {steps: 100, seq_len: 128, global_batch_size: 16}\n"
-LAYOUTS = [(1, []), (2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2", "parallel.zero=1"]), (4, ["parallel.zero=3"]), (4, ["parallel.zero=2", "train.micro_batch_size=2"]),
-           (4, ["parallel.pipeline=2", "train.micro_batch_size=2"]), (4, ["parallel.context=2"]), (8, ["parallel.tensor=2", "parallel.pipeline=2", "parallel.context=2"]),
-           (4, ["parallel.replicas=2", "parallel.zero=1"]), (4, ["parallel.expert=4"]), (2, ["precision=bf16", "recompute=full"]),
-           (2, ["precision=fp16", "recompute=selective", "optimizer.type=adafactor"]), (2, ["optimizer.type=muon", "optimizer.ema=0.99"]),
-           (1, ["model.dropout=0.1", "train.micro_batch_size=2"])]
+LAYOUTS = [
+    (1, []),
+    (1, ["model.dropout=0.1", "train.micro_batch_size=2"]),
+    (2, ["parallel.tensor=2"]),
+    (2, ["precision=bf16", "recompute=full"]),
+    (2, ["precision=fp16", "recompute=selective", "optimizer.type=adafactor"]),
+    (2, ["optimizer.type=muon", "optimizer.ema=0.99"]),
+    (4, ["parallel.tensor=2", "parallel.zero=1"]),
+    (4, ["parallel.zero=2", "train.micro_batch_size=2"]),
+    (4, ["parallel.zero=3"]),
+    (4, ["parallel.pipeline=2", "train.micro_batch_size=2"]),
+    (4, ["parallel.context=2"]),
+    (4, ["parallel.replicas=2", "parallel.zero=1"]),
+    (4, ["parallel.expert=4"]),
+    (8, ["parallel.tensor=2", "parallel.pipeline=2", "parallel.context=2"]),
+]
 
 
 def check_plans():
@@ -63,14 +82,18 @@ def check_plans():
         lines = []
         for name, model in SMALL.items():
             (pathlib.Path(folder) / "c.yaml").write_text(model + TRAIN)
+
+            def plan(ranks, device, *more, show=str):
+                out = run(BIN / "tfm-plan", "c.yaml", "--ranks", ranks, "--device", device, *more, cwd=folder, code=None)
+                lines.append(f"== {name} {ranks} {device} {' '.join(more)}\n{show(out)}")
+
             for ranks, keys in LAYOUTS:
                 for device in ("h200", "a100-40gb") if ranks < 4 else ("h100",):
-                    out = run(BIN / "tfm-plan", "c.yaml", "--ranks", ranks, "--device", device, *keys, cwd=folder, code=None)
-                    lines.append(f"== {name} {ranks} {device} {' '.join(keys)}\n{out}")
-            lines.append(f"== {name} --table\n" + run(BIN / "tfm-plan", "c.yaml", "--ranks", 1, "--device", "h200", "--table", cwd=folder))
-            lines.append(f"== {name} --trace\n" + run(BIN / "tfm-plan", "c.yaml", "--ranks", 1, "--device", "h200", "--trace", cwd=folder))
-            lines.append(f"== {name} --suggest\n" + run(BIN / "tfm-plan", "c.yaml", "--ranks", 8, "--device", "l40s", "--suggest", cwd=folder))
-            lines.append(f"== {name} --json\n" + json.dumps(json.loads(run(BIN / "tfm-plan", "c.yaml", "--ranks", 2, "--device", "h200", "--json", cwd=folder)), indent=1) + "\n")
+                    plan(ranks, device, *keys)
+            plan(1, "h200", "--table")
+            plan(1, "h200", "--trace")
+            plan(8, "l40s", "--suggest")
+            plan(2, "h200", "--json", show=lambda out: json.dumps(json.loads(out), indent=1) + "\n")
         expect_recorded("plans", "".join(lines))
 
 
@@ -83,30 +106,34 @@ def check_configurations():
 
 
 def check_token_files():
+    ways = ((), ("--append-eod",), ("--add-begin",), ("--no-add-begin", "--append-eod"), ("--format", "megatron"), ("--field", "other"))
+    tokenizers = [pathlib.Path("bytes"), *sorted((ROOT / "tests/fixtures/tokenizers").glob("*.json"))]
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "a.txt").write_text("First line.\nSecond öne, with 123 numbers!\n\nA third.\n")
-        (folder / "b.jsonl").write_text('{"text": "one", "other": "1"}\n{"text": "", "other": "2"}\n{"text": "two words", "other": "3"}\n')
-        for tokenizer in ("bytes", *sorted((ROOT / "tests/fixtures/tokenizers").glob("*.json"))):
-            for file in ("a.txt", "b.jsonl"):
-                for options in ((), ("--append-eod",), ("--add-begin",), ("--no-add-begin", "--append-eod"), ("--format", "megatron"), ("--field", "other")):
-                    for old in folder.glob("out*"):
-                        old.unlink()
-                    out = run(BIN / "tfm-data", "prepare", "--input", file, "--tokenizer", tokenizer, "--output", "out.bin", *options, cwd=folder, code=None)
-                    lines.append(f"== {getattr(tokenizer, 'name', tokenizer)} {file} {' '.join(options)}\n{out}")
-                    if (folder / "out.bin").exists():
-                        lines.append(run(BIN / "tfm-data", "info", "out.bin", "--seq-len", 4, cwd=folder) + (folder / "out.bin.json").read_text())
+        (folder / "b.jsonl").write_text("".join(json.dumps({"text": text, "other": str(i)}) + "\n" for i, text in enumerate(("one", "", "two words"))))
+        for tokenizer, file, options in itertools.product(tokenizers, ("a.txt", "b.jsonl"), ways):
+            for old in folder.glob("out*"):
+                old.unlink()
+            out = run(BIN / "tfm-data", "prepare", "--input", file, "--tokenizer", tokenizer, "--output", "out.bin", *options, cwd=folder, code=None)
+            lines.append(f"== {tokenizer.name} {file} {' '.join(options)}\n{out}")
+            if (folder / "out.bin").exists():
+                lines.append(run(BIN / "tfm-data", "info", "out.bin", "--seq-len", 4, cwd=folder) + (folder / "out.bin.json").read_text())
         expect_recorded("token_files", "".join(lines).replace(f"{ROOT}/", "").replace(f"{folder}/", ""))
 
 
 def events(name, seed, steps):
     """A run's log, all of it made up."""
-    value = lambda i: abs(math.sin(seed * 1000 + i * 7.1))
-    yield {"event": "start", "name": name, "parameters": 12345, "world_size": 4, "steps": steps, "time": 1.7e9, "config": f"train:\n  steps: {steps}\n  seed: {seed}\n"}
+    def value(i):
+        return abs(math.sin(seed * 1000 + i * 7.1))
+
+    yield {"event": "start", "name": name, "parameters": 12345, "world_size": 4, "steps": steps, "time": 1.7e9,
+           "config": f"train:\n  steps: {steps}\n  seed: {seed}\n"}
     for step in range(1, steps + 1):
-        yield {"event": "step", "step": step, "loss": 5 / (1 + step / 10) + value(step), "lr": 1e-3 * step / steps, "grad_norm": 1 + value(step + 0.5), "tokens": 1000 * step,
-               "step_ms": 20 + value(step), "tokens_per_s": 50000 + 100 * value(step), "time": 1.7e9 + step, "mfu": 0.3 + 0.01 * value(step)}
+        yield {"event": "step", "step": step, "loss": 5 / (1 + step / 10) + value(step), "lr": 1e-3 * step / steps,
+               "grad_norm": 1 + value(step + 0.5), "tokens": 1000 * step, "step_ms": 20 + value(step),
+               "tokens_per_s": 50000 + 100 * value(step), "time": 1.7e9 + step, "mfu": 0.3 + 0.01 * value(step)}
         if step % 10 == 0:
             yield {"event": "eval", "step": step, "loss": 5 / (1 + step / 10), "perplexity": 9.0, "time": 1.7e9 + step}
     yield {"event": "end", "step": steps, "reason": "completed", "time": 1.7e9 + steps + 1}

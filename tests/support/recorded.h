@@ -4,12 +4,25 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <span>
 #include <sstream>
 #include <string>
 
 #include "io/file.h"
 
 namespace tfm::test {
+
+// What stands for values that are too many for a line.
+template <class Values>
+std::string digest(const Values& values) {
+  return io::Checksum::of(std::as_bytes(std::span(values))).substr(0, 16);
+}
+
+// `text` without a folder's name, which another run or machine has otherwise.
+inline std::string without(std::string text, const std::string& folder) {
+  for (std::size_t at; (at = text.find(folder)) != text.npos;) text.erase(at, folder.size());
+  return text;
+}
 
 // Compares lines with those of tests/recorded/NAME.txt, one a case. Where a change is meant, a run
 // with TFM_RECORD=1 writes the file anew, and its difference shows what the change did.
