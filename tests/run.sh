@@ -9,4 +9,4 @@ if [ "${1:-}" = --all ]; then preset=all; shift; fi
 launch/setup.sh --tests
 cmake --preset cpu -DTFM_TESTS=ON "$@"
 cmake --build --preset cpu -j "$(nproc)"
-ctest --preset "$preset" -j $(($(nproc) + 1))  # some wait more than they compute
+ctest --preset "$preset" -j $(($(nproc) + 2))  # some wait more than they compute

@@ -115,7 +115,7 @@ TYPED_TEST(TensorAttention, ShortSequences) {
     for (bool causal : {false, true})
       for (Mask mask : {Mask::none, Mask::right_padding, Mask::scattered_padding, Mask::documents})
         for (bool dropout : {false, true}) {
-          const auto r = shape(2, 6, i % 3 > 0 ? 2 : 6, queries, keys, kSizes[i / 3 % 4], causal);
+          const auto r = shape(2, 3, i % 3 > 0 ? 1 : 3, queries, keys, kSizes[i / 3 % 4], causal);
           expect_right<TypeParam>(with(r, mask, false, dropout));
           ++i;
         }
@@ -146,8 +146,8 @@ TYPED_TEST(TensorAttention, KeysThatAreAPart) {
 
 // Masks and biases come behind the cap; short sequences have a kernel of their own.
 TYPED_TEST(TensorAttention, ScoresAreCapped) {
-  for (const auto& r : combinations(64, {{{97, 70}, {70, 97}, {65, 65}, {9, 130}}}))
-    expect_right<TypeParam>(capped(r));
+  const auto all = combinations(64, {{{97, 70}, {70, 97}, {65, 65}, {9, 130}}});
+  for (std::size_t i = 0; i < all.size(); i += 3) expect_right<TypeParam>(capped(all[i]));
   for (const std::int64_t size : {32, 128, 256})
     expect_right<TypeParam>(capped(with(shape(1, 4, 2, 70, 70, size, true), Mask::none, true)));
   for (const auto& [queries, keys] : {std::pair{32, 32}, {61, 64}})

@@ -2,7 +2,7 @@
 Skipped with its reason where namespaces cannot be made.
 
 usage: test_hosts.py BIN [--all] [--alone | --beside] [--hosts N] [CHECK ...]
---all: the doctor examines three hosts, too. --alone: only the checks of times, which another test beside them would change; --beside: only
+--all: checks of times on three hosts, too. --alone: only the checks of times, which another test beside them would change; --beside: only
 the others.
 --hosts N: instead of what ctest runs, losses and a host that is cut off over N hosts whose cards have 1 Gbit/s: on a network without delay,
            and on one that takes 5 ms. Four hosts take 2.5 minutes on two cores.
@@ -203,8 +203,8 @@ def variants(folder):
     else:
         timed = (check_the_doctor, check_a_host_that_is_cut_off) * (not ARGUMENTS.beside)
         yield Hosts(2, folder, slots=2), (check_losses_are_those_of_one_host,) * (not ARGUMENTS.alone) + timed
-        if timed:
-            yield Hosts(3, folder), timed[not ALL:]
+        if timed and ALL:
+            yield Hosts(3, folder), timed
 
 
 def main():

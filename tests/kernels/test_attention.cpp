@@ -211,7 +211,9 @@ double loss(reference::Attention r, const Data<double>& d, const Values& q, cons
 }
 
 TEST(AttentionGradient, AgreesWithCentralDifferences) {
-  for (const auto& r : small_cases()) {
+  const auto all = small_cases();
+  for (std::size_t i = 0; i < all.size(); i += 3) {
+    const auto& r = all[i];
     SCOPED_TRACE(describe(r));
     const Data<double> d(r);
     const AttentionResult got = run_attention(d, 1);
@@ -232,14 +234,11 @@ TEST(AttentionGradient, AgreesWithCentralDifferences) {
 }
 
 TEST(AttentionGradient, AgreesWithDifferencesAlongRandomDirections) {
-  auto all = large_cases();
-  for (const auto& more : {windows(), beyond_windows(), prefixes()})
-    all.insert(all.end(), more.begin(), more.end());
-  for (const auto& r : all) {
+  for (const auto& r : cases()) {
     SCOPED_TRACE(describe(r));
     const Data<double> d(r);
     const AttentionResult got = run_attention(d, 1);
-    for (std::uint32_t direction = 20; direction < 50; direction += 10) {
+    for (std::uint32_t direction = 20; direction < (r.queries < 12 ? 30 : 40); direction += 10) {
       const Values q = random_values(d.q.size(), direction),
                    k = random_values(d.k.size(), direction + 1),
                    v = random_values(d.v.size(), direction + 2),

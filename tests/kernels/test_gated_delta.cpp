@@ -41,11 +41,12 @@ struct DeltaCase {
 Values recurrence(const DeltaCase& c, const Values& qkv, const Values& gates) {
   const DeltaSizes& s = c.sizes;
   const auto segments = c.segments();
+  const Values skips = c.skip();
   Values y;
   for (std::int64_t r = 0; r < c.rows(); ++r) y.resize(y.size() + s.heads * s.values);
   for (std::int64_t b = 0; b < c.sequences; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h) {
-      Values state(s.state());
+      Values state(s.state()), held(s.values), seen(s.values);
       for (std::int64_t t = 0; t < c.length; ++t) {
         const std::int64_t r = b * c.length + t;
         const double* const q = qkv.data() + r * s.width() + h / (s.heads / s.key_heads) * s.keys;
@@ -57,20 +58,24 @@ Values recurrence(const DeltaCase& c, const Values& qkv, const Values& gates) {
           return 1 / std::sqrt(sum);
         };
         const double of_q = s.corrects ? inverse(q) / std::sqrt(static_cast<double>(s.keys)) : 1,
-                     of_k = s.corrects ? inverse(k) : 1, skip = s.corrects ? 0 : c.skip()[h],
+                     of_k = s.corrects ? inverse(k) : 1, skip = s.corrects ? 0 : skips[h],
                      beta = gates[r * 2 * s.heads + h], g = gates[(r * 2 + 1) * s.heads + h];
         const bool begins = c.documents && t > 0 && segments[r] != segments[r - 1];
-        for (double& x : state) x *= begins ? 0 : std::exp(g);
-        for (std::int64_t j = 0; j < s.values; ++j) {
-          double held = 0, seen = 0;
-          for (std::int64_t i = 0; s.corrects && i < s.keys; ++i)
-            held += state[i * s.values + j] * k[i] * of_k;
-          for (std::int64_t i = 0; i < s.keys; ++i) {
-            state[i * s.values + j] += k[i] * of_k * beta * (v[j] - held);
-            seen += state[i * s.values + j] * q[i] * of_q;
+        const double decay = begins ? 0 : std::exp(g);
+        for (double& x : state) x *= decay;
+        std::ranges::fill(held, 0);
+        std::ranges::fill(seen, 0);
+        for (std::int64_t i = 0; s.corrects && i < s.keys; ++i)
+          for (std::int64_t j = 0; j < s.values; ++j)
+            held[j] += state[i * s.values + j] * k[i] * of_k;
+        for (std::int64_t i = 0; i < s.keys; ++i)
+          for (std::int64_t j = 0; j < s.values; ++j) {
+            double& x = state[i * s.values + j];
+            x += k[i] * of_k * beta * (v[j] - held[j]);
+            seen[j] += x * q[i] * of_q;
           }
-          y[(r * s.heads + h) * s.values + j] = seen + skip * v[j];
-        }
+        for (std::int64_t j = 0; j < s.values; ++j)
+          y[(r * s.heads + h) * s.values + j] = seen[j] + skip * v[j];
       }
     }
   return y;
@@ -126,12 +131,41 @@ TYPED_TEST(GatedDelta, EqualsTheRecurrence) {
   }
 }
 
+// The slope of dot(seed, y) in one of the inputs.
+struct Difference {
+  bool of_gates;
+  std::size_t at;
+  double slope;
+};
+
+// Of elements here and there; computed once for all element types.
+const std::vector<Difference>& differences_of(const DeltaCase& c, const Values& seed) {
+  static std::map<const DeltaCase*, std::vector<Difference>> known;
+  std::vector<Difference>& all = known[&c];
+  const Values qkv = c.qkv(), gates = c.gates();
+  for (int i = 0; i < 24 && all.size() < 16; ++i) {
+    const bool of_gates = i % 2 == 1;
+    Values x = of_gates ? gates : qkv;
+    const std::size_t at = (7919 * i + 13) % x.size();
+    if (x[at] < -80) continue;  // nothing passes: its gradient is below the smallest number
+    const double keep = x[at], h = 1e-3;
+    const auto loss = [&](double step) {
+      x[at] = keep + step;
+      return dot(seed, of_gates ? recurrence(c, qkv, x) : recurrence(c, x, gates));
+    };
+    all.push_back(
+        {of_gates, at, (8 * (loss(h) - loss(-h)) - (loss(2 * h) - loss(-2 * h))) / (12 * h)});
+  }
+  return all;
+}
+
 TYPED_TEST(GatedDelta, GradientsEqualDifferences) {
   using T = TypeParam;
   for (const DeltaCase& c : kCases) {
     DeltaRun<T> run{c};
     run.forward();
-    const Values seed = random_values(run.y.size(), 3), before = random_values(run.qkv.size(), 4);
+    const Values seed = random_values(run.y.size(), 3), before = random_values(run.qkv.size(), 4),
+                 qkv = c.qkv();
     Guarded<T> dy(seed), dqkv(before);
     Guarded<Accum<T>> dgates(run.gates.size()), skip_terms(c.rows() * c.sizes.heads);
     kernels::gated_delta_backward(
@@ -143,25 +177,14 @@ TYPED_TEST(GatedDelta, GradientsEqualDifferences) {
       double term = 0;
       for (std::int64_t j = 0; j < c.sizes.values; ++j)
         term += seed[i * c.sizes.values + j] *
-                c.qkv()[i / c.sizes.heads * c.sizes.width() + 2 * c.sizes.key_width() +
-                        i % c.sizes.heads * c.sizes.values + j];
+                qkv[i / c.sizes.heads * c.sizes.width() + 2 * c.sizes.key_width() +
+                    i % c.sizes.heads * c.sizes.values + j];
       EXPECT_NEAR(skip_terms.values()[i], term, sizeof(T) == 8 ? 1e-13 : 2e-6) << i;
     }
-    for (int i = 0; i < 24; ++i) {
-      const bool of_gates = i % 2 == 1;
-      Values x = of_gates ? c.gates() : c.qkv();
-      const std::size_t at = (7919 * i + 13) % x.size();
-      if (x[at] < -80) continue;  // nothing passes: its gradient is below the smallest number
-      const double keep = x[at];
-      const auto loss = [&](double step) {
-        x[at] = keep + step;
-        return dot(seed, of_gates ? recurrence(c, c.qkv(), x) : recurrence(c, x, c.gates()));
-      };
-      const double h = 1e-3,
-                   d = (8 * (loss(h) - loss(-h)) - (loss(2 * h) - loss(-2 * h))) / (12 * h),
-                   got = of_gates ? dgates.values()[at] : dqkv.values()[at] - before[at];
-      EXPECT_NEAR(got, d, (sizeof(T) == 8 ? 1e-9 : 2e-5) * std::max(1.0, std::abs(d)))
-          << (of_gates ? "gate " : "qkv ") << at << " of " << c.length << " positions";
+    for (const Difference& d : differences_of(c, seed)) {
+      const double got = d.of_gates ? dgates.values()[d.at] : dqkv.values()[d.at] - before[d.at];
+      EXPECT_NEAR(got, d.slope, (sizeof(T) == 8 ? 1e-9 : 2e-5) * std::max(1.0, std::abs(d.slope)))
+          << (d.of_gates ? "gate " : "qkv ") << d.at << " of " << c.length << " positions";
     }
   }
 }

@@ -269,25 +269,25 @@ TEST(Suggest, PlansOfStagesAreThoseOfRanks) {
   for (const std::string tie : {"all", "inputs", "decoder", "none"})
     for (const std::string vocabulary : {"1000", "37000"})
       for (const int pipeline : {2, 3, 4, 5})
-        for (const std::string schedule : {"1f1b", "interleaved"})
-          for (const std::string recompute : {"none", "full"}) {
-            config::Config c =
-                pairs_config({"model.n_layers=6", "model.d_model=64", "model.position=sinusoidal",
-                              "model.norm_position=post", "model.vocab_size=" + vocabulary,
-                              "model.tie_embeddings=" + tie, "train.seq_len=256",
-                              "train.global_batch_tokens=25000", "train.micro_batch_tokens=1024",
-                              "parallel.pipeline=" + std::to_string(pipeline),
-                              "parallel.schedule=" + schedule, "recompute=" + recompute});
-            config::resolve_for_ranks(c, pipeline);
-            const plan::RankPlans ranks(c);
-            std::int64_t most = 0;
-            for (const plan::StepPlan* p : ranks.stages()) most = std::max(most, p->memory.total());
-            plan::StagePlans stages(c);
-            EXPECT_EQ(stages.fullest().memory.total(), most) << config::dump_config(c);
-            EXPECT_EQ(plan::predict(stages.stages(), device).seconds(),
-                      plan::predict(ranks.stages(), device).seconds())
-                << config::dump_config(c);
-          }
+        for (const std::string schedule : {"1f1b", "interleaved"}) {
+          const std::string recompute = (pipeline + schedule.size()) % 2 == 0 ? "none" : "full";
+          config::Config c =
+              pairs_config({"model.n_layers=6", "model.d_model=64", "model.position=sinusoidal",
+                            "model.norm_position=post", "model.vocab_size=" + vocabulary,
+                            "model.tie_embeddings=" + tie, "train.seq_len=256",
+                            "train.global_batch_tokens=25000", "train.micro_batch_tokens=1024",
+                            "parallel.pipeline=" + std::to_string(pipeline),
+                            "parallel.schedule=" + schedule, "recompute=" + recompute});
+          config::resolve_for_ranks(c, pipeline);
+          const plan::RankPlans ranks(c);
+          std::int64_t most = 0;
+          for (const plan::StepPlan* p : ranks.stages()) most = std::max(most, p->memory.total());
+          plan::StagePlans stages(c);
+          EXPECT_EQ(stages.fullest().memory.total(), most) << config::dump_config(c);
+          EXPECT_EQ(plan::predict(stages.stages(), device).seconds(),
+                    plan::predict(ranks.stages(), device).seconds())
+              << config::dump_config(c);
+        }
 }
 
 TEST(Suggest, BucketsHoldAtLeastAnElement) {
