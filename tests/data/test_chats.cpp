@@ -1,7 +1,9 @@
 // Conversations: what a batch holds, how they are packed, cut and left out.
 #include <gtest/gtest.h>
 
+#include "data/chat_rows.h"
 #include "data/chats.h"
+#include "data/objective.h"
 #include "support/data_files.h"
 
 namespace tfm {
@@ -124,6 +126,99 @@ TEST(Chats, BeyondTheLimitsAreLeftOut) {
   EXPECT_EQ(chats.chats(), 1);
   EXPECT_EQ(chats.beyond(), 2);
   EXPECT_NE(chats.first_beyond().find("rows.jsonl:1: "), std::string::npos);
+}
+
+// The ways in which rows write a conversation, and whose its turns are.
+TEST(Chats, RowsOfEveryForm) {
+  const TemporaryFolder folder;
+  const auto rows = [&](const std::string& row, const std::string& member = "messages") {
+    std::string all;
+    data::each_chat(put(folder / "rows.jsonl", row + "\n"), member, [&](const auto& chat) {
+      for (const auto& message : *chat.messages.sequence()->items)
+        all += *message.dict()->find("role")->string() + ":" +
+               *message.dict()->find("content")->string() + " ";
+      if (!chat.tools.none())
+        all += "tools " + std::to_string(chat.tools.sequence()->items->size());
+      return true;
+    });
+    return all;
+  };
+  const std::string one = R"([{"role": "user", "content": "q"}])";
+  EXPECT_EQ(rows(R"({"messages": )" + one + "}"), "user:q ");
+  EXPECT_EQ(rows(R"({"chat": )" + one + "}", "chat"), "user:q ");
+  EXPECT_EQ(rows(R"({"messages": null, "conversations": [{"from": "human", "value": "q"}]})"),
+            "user:q ");
+  for (const auto& [from, role] : {std::pair{"human", "user"},
+                                   {"user", "user"},
+                                   {"gpt", "assistant"},
+                                   {"assistant", "assistant"},
+                                   {"chatgpt", "assistant"},
+                                   {"system", "system"},
+                                   {"tool", "tool"},
+                                   {"observation", "tool"},
+                                   {"function_response", "tool"}})
+    EXPECT_EQ(
+        rows(std::string(R"({"conversations": [{"from": ")") + from + R"(", "value": "x"}]})"),
+        std::string(role) + ":x ");
+  const std::string turn = R"("conversations": [{"from": "human", "value": "q"}])";
+  EXPECT_EQ(rows(R"({"system": "s", )" + turn + "}"), "system:s user:q ");
+  for (const char* none : {R"("")", "null", "1"})
+    EXPECT_EQ(rows(std::string(R"({"system": )") + none + ", " + turn + "}"), "user:q ");
+  for (const char* name : {"completion", "response"}) {
+    EXPECT_EQ(rows(std::string(R"({"prompt": "p", ")") + name + R"(": "a"})"),
+              "user:p assistant:a ");
+    EXPECT_EQ(rows(std::string(R"({"prompt": )") + one + R"(, ")" + name +
+                   R"(": [{"role": "assistant", "content": "b"}]})"),
+              "user:q assistant:b ");
+  }
+  EXPECT_EQ(rows(R"({"prompt": "p", "completion": "c", "response": "r"})"), "user:p assistant:c ");
+  EXPECT_EQ(rows(R"({"prompt": "p", "completion": null, "response": "r"})"), "user:p assistant:r ");
+  const auto tools = [&](const std::string& value) {
+    return rows(R"({"messages": )" + one + R"(, "tools": )" + value + "}");
+  };
+  EXPECT_EQ(tools("null"), "user:q ");
+  EXPECT_EQ(tools(R"("")"), "user:q ");
+  EXPECT_EQ(tools("[]"), "user:q tools 0");
+  EXPECT_EQ(tools(R"([{"name": "f"}, {"name": "g"}])"), "user:q tools 2");
+  EXPECT_EQ(tools(R"("[{\"name\": \"f\"}]")"), "user:q tools 1");
+  for (const char* bad : {"[1]", "{}", "1", R"("{}")"})
+    test::expect_error(ExitCode::input, {"rows.jsonl:1", "'tools'"}, [&] { tools(bad); });
+  test::expect_error(ExitCode::input, {"rows.jsonl:1", "turn 1", "'bot'"},
+                     [&] { rows(R"({"conversations": [{"from": "bot", "value": "x"}]})"); });
+  test::expect_error(ExitCode::input, {"rows.jsonl:1", "turn 2"}, [&] {
+    rows(R"({"conversations": [{"from": "human", "value": "x"}, {"from": "gpt"}]})");
+  });
+  test::expect_error(ExitCode::input, {"'messages'", "list of messages"},
+                     [&] { rows(R"({"messages": "x"})"); });
+  test::expect_error(ExitCode::input, {"'messages'", "found completion"},
+                     [&] { rows(R"({"completion": "x"})"); });
+  test::expect_error(ExitCode::input, {"no chats"}, [&] { rows(" \t\r\n\n"); });
+}
+
+// Each of the remarks on what is left out or repeated.
+TEST(Chats, NotesCountConversationsAndSequences) {
+  OpenedChats o(chat_row({"q", "ab", "r", "cdefgh"}) + chat_row({"question", "a"}) +
+                    chat_row({"q"}) + chat_row({"q", "a"}) + chat_row({"q", "b"}),
+                6, 2);
+  o.config.data.train = o.source;
+  const auto notes = [&](std::int64_t batch, bool endless) {
+    o.config.train.global_batch_size = batch;
+    data::Opening opening{o.config, o.config.data.train, *kBytesOfChats, endless};
+    data::chat_objective().open(opening);
+    return opening.notes;
+  };
+  // Of 4, 3 and 3 places in sequences of 6.
+  const std::vector<std::string> usual = {
+      "data.train: 3 conversations in 2 sequences",
+      "data.train: 1 conversation exceeded train.seq_len = 6 tokens and end with an earlier turn",
+      "data.train: 1 conversation left out: the first answer ends beyond train.seq_len = 6 tokens",
+      "data.train: 1 conversation left out: the assistant wrote nothing"};
+  EXPECT_EQ(notes(2, true), usual);
+  ASSERT_EQ(notes(3, true).size(), 5u);
+  EXPECT_NE(notes(3, true)[4].find("2 sequences for a train.global_batch_size of 3"),
+            std::string::npos);
+  EXPECT_EQ(notes(3, false).size(), 4u);
+  EXPECT_TRUE(notes(3, false)[0].starts_with("data.validation: 3 conversations"));
 }
 
 TEST(Chats, PartsMakeTheWhole) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <set>
@@ -11,6 +12,7 @@
 #include "data/prepare.h"
 #include "data/source.h"
 #include "data/token_file.h"
+#include "data/token_origin.h"
 #include "support/compressed.h"
 #include "support/data_files.h"
 
@@ -249,6 +251,71 @@ TEST(Source, WeightsOfManyPathsShowEverything) {
   expect_error(ExitCode::input, {"g1", "shorter than one sample"}, [] {
     source_of({{9, 1}, {3, 2}}, 3, true);
   });
+}
+
+TEST(Source, RefusesTheFirstIdBeyondTheVocabulary) {
+  data::Source text = source_of({{9, 1}}, 4);
+  text.check_ids(9);
+  EXPECT_EQ(sample_of(text, 1), counting(5, 4));
+  expect_error(ExitCode::input, {"id 8", "8"}, [&] { text.check_ids(8); });
+  const TemporaryFolder folder;
+  const auto bytes = tokenizer::load_tokenizer("bytes");
+  const auto file =
+      data::open_source({false, {{write_llmc(folder / "a.bin", counting(9))}}}, *bytes, 4);
+  file->check_ids(9);
+  EXPECT_EQ(sample_of(*file, 1), counting(5, 4));
+  file->check_ids(8);
+  EXPECT_EQ(sample_of(*file, 0), counting(5));
+  expect_error(ExitCode::input, {"token 8", "id 8"}, [&] { sample_of(*file, 1); });
+  EXPECT_EQ(data::check_all_ids(data::TokenFile(folder / "a.bin"), 9), 8);
+  expect_error(ExitCode::input, {"token 8", "below 8", "got 8"},
+               [&] { data::check_all_ids(data::TokenFile(folder / "a.bin"), 8); });
+}
+
+// The id that ends a document is searched among the first 2^20 ids of a file.
+TEST(Source, SearchesTheFirstIdsForTheEndOfADocument) {
+  constexpr std::int64_t kMost = 1 << 20;
+  for (const auto& [at, found] :
+       {std::pair<std::int64_t, bool>{0, true}, {kMost - 1, true}, {kMost, false}}) {
+    Ids ids(static_cast<std::size_t>(kMost + 2), 7);
+    ids[static_cast<std::size_t>(at)] = 3;
+    std::vector<data::Source::Group> groups(1);
+    groups[0].streams.push_back(std::make_unique<data::MemoryTokens>("long", std::move(ids)));
+    const data::Source s(std::move(groups), 4);
+    EXPECT_EQ(s.without_documents(3), found ? "" : "long") << at;
+    EXPECT_EQ(s.without_documents(4), "long");
+    EXPECT_EQ(s.without_documents({}), "long");
+  }
+}
+
+TEST(Source, AThousandPathsMayHaveWeights) {
+  std::vector<std::pair<std::int32_t, double>> sizes(1000, {2, 0.5});
+  EXPECT_EQ(source_of(sizes, 1, true).samples(), 1000);
+  sizes.emplace_back(2, 0.5);
+  EXPECT_EQ(source_of(sizes, 1).samples(), 1001);
+  expect_error(ExitCode::usage, {"at most 1000 paths", "1001"}, [&] { source_of(sizes, 1, true); });
+}
+
+// What does not divide a block goes to the largest remainders, to the first of equal ones; a path
+// alone has all of it.
+TEST(Source, SharesOfABlockByTheLargestRemainders) {
+  const auto counts = [](const std::vector<double>& weights) {
+    std::vector<std::pair<std::int32_t, double>> sizes;
+    for (const double w : weights) sizes.emplace_back(3, w);
+    const data::Source s = source_of(sizes, 1, true);
+    std::vector<int> count(weights.size());
+    for (std::int64_t i = 0; i < 1000; ++i)
+      ++count[static_cast<std::size_t>(sample_of(s, i)[0] / 1000000)];
+    return count;
+  };
+  EXPECT_EQ(counts({2}), (std::vector<int>{1000}));
+  EXPECT_EQ(counts({1, 1, 1}), (std::vector<int>{334, 333, 333}));
+  EXPECT_EQ(counts({2, 2, 2, 1}), (std::vector<int>{286, 286, 285, 143}));  // 285.7 and 142.9
+  EXPECT_EQ(counts({1, 1, 1, 3, 1}), (std::vector<int>{143, 143, 143, 428, 143}));  // 428.6, 142.9
+  EXPECT_EQ(counts({1e-6, 1}), (std::vector<int>{1, 999}));
+  EXPECT_EQ(counts({1.9, 998.1}), (std::vector<int>{2, 998}));
+  EXPECT_EQ(counts({1e-30, 1, 1}), (std::vector<int>{1, 499, 500}));  // the first gives one up
+  EXPECT_EQ(counts({1e-6, 1, 1e-6, 1}), (std::vector<int>{1, 499, 1, 499}));
 }
 
 TEST(Source, OpensGlobsAndLists) {
@@ -509,6 +576,103 @@ TEST(DataLoader, RanksShareOutABatchAndPadIt) {
       }
 }
 
+// A dataset of two documents a sequence, the second two positions long, and padding at the end of
+// sequences of eight; it remembers which batches were read.
+class ReadBatches final : public data::Dataset {
+ public:
+  GlobalBatch batch(std::int64_t) const override { return {0, 5}; }
+  std::int64_t batches() const override { return 3; }
+  void fill(std::int64_t index, std::int64_t first, std::int64_t count,
+            const BatchFields& fields) const override {
+    const std::lock_guard lock(mutex_);
+    read_.insert(index);
+    for (std::int64_t i = 0; i < count; ++i)
+      for (const auto& [field, values] : fields) {
+        const auto sequence = static_cast<std::int32_t>(first + i);
+        if (info_of(field).width == FieldWidth::one)
+          values[static_cast<std::size_t>(i)] = sequence;
+        else
+          for (std::int32_t t = 0; t < 8; ++t)
+            values[static_cast<std::size_t>(8 * i + t)] = field == Field::mask ? (t < 4   ? 0
+                                                                                  : t < 6 ? 1
+                                                                                          : -1)
+                                                                               : 10 * sequence + t;
+      }
+  }
+  std::set<std::int64_t> read() const {
+    const std::lock_guard lock(mutex_);
+    return read_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::set<std::int64_t> read_;
+};
+
+Ids field_of(const Batch& batch, Field field) {
+  const auto values = batch.fields.at(field);
+  return {values.begin(), values.end()};
+}
+
+TEST(DataLoader, TakesRoundsInTurnAndReadsNothingBehindTheLastBatch) {
+  const ReadBatches dataset;
+  for (const std::int64_t ranks : {1, 2, 3})
+    for (const std::int64_t rank : {std::int64_t{0}, ranks - 1}) {
+      data::DataLoader loader(dataset, {part(1, 8)}, {.rank = rank, .ranks = ranks});
+      for (std::int64_t round = 0; round < loader.rounds(0); ++round)
+        EXPECT_EQ(loader.load(0, round).first, round * ranks + rank);
+    }
+  for (const std::int64_t batches : {0, 1, 2}) {
+    const ReadBatches fresh;
+    {
+      data::DataLoader loader(fresh, {part(5, 8)}, {.batches = batches});
+      for (std::int64_t index = 0; index < std::max<std::int64_t>(batches, 1); ++index)
+        loader.load(index);
+    }
+    EXPECT_EQ(*fresh.read().rbegin(), batches == 0 ? 1 : batches - 1) << batches;
+  }
+}
+
+TEST(DataLoader, CountsPositionsWithinDocuments) {
+  const ReadBatches dataset;
+  data::DataLoader::RankShape shape = part(2, 8);
+  shape.widths[Field::mask] = shape.widths[Field::positions] = 8;
+  data::DataLoader loader(dataset, {shape}, {.rank = 1, .ranks = 2});
+  const Ids one{0, 1, 2, 3, 0, 1, 0, 0};
+  Ids both = one;
+  both.insert(both.end(), one.begin(), one.end());
+  EXPECT_EQ(field_of(loader.load(0), Field::positions), both);
+  EXPECT_EQ(field_of(loader.load(0, 1), Field::positions), Ids(16, 0));  // padding alone
+}
+
+// Two ranks share sequences of eight: chunks 0 and 3 of one, 1 and 2 of the other, those of both
+// sequences one after another; masks are whole, and a label of a sequence counts once.
+TEST(DataLoader, SharesOutThePositionsOfASequence) {
+  const ReadBatches dataset;
+  const auto load = [&](int rank, Field field, std::int64_t together = 2) {
+    data::DataLoader::RankShape shape = part(2, 8);
+    for (const Field f : {Field::mask, Field::token_labels}) shape.widths[f] = 8;
+    for (const Field f : {Field::sentence_labels, Field::numbers, Field::positives, Field::prefix})
+      shape.widths[f] = 1;
+    shape.share = {2, rank}, shape.together = together;
+    data::DataLoader loader(dataset, {shape}, {});
+    return field_of(loader.load(0), field);
+  };
+  for (const Field field : {Field::ids, Field::labels, Field::token_labels}) {
+    EXPECT_EQ(load(0, field), (Ids{0, 1, 10, 11, 6, 7, 16, 17}));
+    EXPECT_EQ(load(1, field), (Ids{2, 3, 12, 13, 4, 5, 14, 15}));
+    EXPECT_EQ(load(0, field, 1), (Ids{0, 1, 6, 7, 10, 11, 16, 17}));
+  }
+  for (const Field field : {Field::sentence_labels, Field::numbers, Field::positives}) {
+    EXPECT_EQ(load(0, field), (Ids{0, 1}));
+    EXPECT_EQ(load(1, field), Ids(2, info_of(field).padding));
+  }
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(load(rank, Field::prefix), (Ids{0, 1}));
+    EXPECT_EQ(load(rank, Field::mask), (Ids{0, 0, 0, 0, 1, 1, -1, -1, 0, 0, 0, 0, 1, 1, -1, -1}));
+  }
+}
+
 TEST(DataLoader, UsesTheMemoryItIsGiven) {
   const data::Source s = source_of({{41, 1}}, 4);
   const data::NextToken dataset(s, data::Sampler(s.samples(), false, 0), 5, true);
@@ -577,6 +741,47 @@ TEST(Prepare, MakesWhatTheTextSourceReads) {
   expect_error(ExitCode::input, {"missing.txt"}, [&] { data::prepare_tokens(options); });
   EXPECT_EQ(folder.files(), 4u + 5 + 4);  // inputs, ids, whose they are
   EXPECT_EQ(all_of(data::TokenFile(folder / "b.bin")).size(), 3u);
+}
+
+// What is said of a file of ids beside it, and ids that stand around documents.
+TEST(Prepare, WritesTheIdsAroundDocumentsAndWhatTheyAre) {
+  const TemporaryFolder folder;
+  const std::string lines = put(folder / "a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"c\"}\n");
+  for (const auto format : {data::TokenFormat::llmc, data::TokenFormat::megatron})
+    for (const bool begins : {false, true})
+      for (const bool ends : {false, true}) {
+        const data::Prepared made = data::prepare_tokens(
+            {.inputs = {lines},
+             .tokenizer = "bytes",
+             .output = folder / "o.bin",
+             .format = format,
+             .append_eod = ends,
+             .add_begin = begins ? config::AddBegin::on : config::AddBegin::automatic});
+        Ids want;
+        for (const std::string text : {"ab", "c"}) {
+          if (begins) want.push_back(256);
+          want.insert(want.end(), text.begin(), text.end());
+          if (ends) want.push_back(257);
+        }
+        const data::TokenFile file(folder / "o.bin");
+        EXPECT_EQ(all_of(file), want);
+        EXPECT_EQ(made.tokens, std::ssize(want));
+        EXPECT_EQ(made.documents, 2);
+        const auto origin = data::read_origin(file);
+        ASSERT_TRUE(origin);
+        EXPECT_EQ(origin->tokenizer, "bytes");
+        EXPECT_EQ(origin->tokens, std::ssize(want));
+        EXPECT_EQ(origin->documents, 2);
+        EXPECT_EQ(origin->document_end, ends ? std::optional(257) : std::nullopt);
+      }
+  // Control characters alone, of which BERT's tokenizer makes no ids.
+  put(folder / "none.txt", "\x01\x02");
+  expect_error(ExitCode::input, {"none.txt", "no text"}, [&] {
+    data::prepare_tokens(
+        {.inputs = {folder / "none.txt"},
+         .tokenizer = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/bert.json",
+         .output = folder / "n.bin"});
+  });
 }
 
 TEST(Prepare, RefusesInputWithoutText) {

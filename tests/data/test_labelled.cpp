@@ -240,6 +240,91 @@ TEST_F(LabelledTest, TheTokensOfAWordBeginWithItsFirst) {
   EXPECT_TRUE(first[0] && !first[1] && first[2]);  // BERT's normalizer takes control characters out
 }
 
+// Texts to predict for, which have no labels.
+TEST_F(LabelledTest, LinesAreTextsWithoutLabels) {
+  config::Config c = configuration(config::Family::encoder, "a.tsv", kThree);
+  const std::vector<std::string> lines{"ab c", "d", "ef"};
+  c.model.heads[0].labels = {"x", "y", "z"};
+  const data::Labelled texts(c, c.data.train, *kByteIds, lines);
+  EXPECT_EQ(texts.texts(), 3);
+  EXPECT_EQ(texts.batches(), 2);
+  EXPECT_EQ(texts.batch(1).sequences, 1);
+  EXPECT_EQ(read(texts)[Field::ids], (Ids{kBegin, 'a', 'b', ' ', 'c', kEnd, 0, 0,  //
+                                          kBegin, 'd', kEnd, 0, 0, 0, 0, 0}));
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{}, std::vector<std::string>{"O", "B"}}) {
+    c.model.heads = {{.type = "tag", .name = "tags", .classes = 2, .labels = names}};
+    EXPECT_EQ(data::Labelled(c, c.data.train, *kByteIds, lines).texts(), 3);
+  }
+  c.model.heads = {{.type = "regress", .name = "score", .labels = {}},
+                   {.type = "classify", .name = "kind", .classes = 2, .labels = {"p", "q"}}};
+  c.data.train.text_pair = "pair";
+  const std::vector<std::string> pairs{"ab\tc", "d\te"};
+  EXPECT_EQ(read({c, c.data.train, *kByteIds, pairs}, 0, 0, 1)[Field::ids],
+            (Ids{kBegin, 'a', 'b', kEnd, 'c', kEnd, 0, 0}));
+  expect_error(ExitCode::input, {"line 2: no tab"}, [&] {
+    const std::vector<std::string> bad{"ab\tc", "d"};
+    data::Labelled(c, c.data.train, *kByteIds, bad);
+  });
+}
+
+// A decoder has an id before a text alone, which takes a place, and none behind it.
+TEST_F(LabelledTest, ATextFillsAllPlacesOfASequence) {
+  for (const auto& [family, add, most] :
+       {std::tuple{config::Family::decoder, config::AddBegin::automatic, 8},
+        {config::Family::decoder, config::AddBegin::on, 7},
+        {config::Family::encoder, config::AddBegin::automatic, 6},
+        {config::Family::encoder_decoder, config::AddBegin::automatic, 7}}) {
+    for (const int more : {0, 1}) {
+      config::Config c = configuration(
+          family, "a.tsv",
+          "text\tlabel\n" + std::string(static_cast<std::size_t>(most + more), 'a') + "\t0\n");
+      c.data.add_begin = add;
+      const data::Labelled d = open(c);
+      EXPECT_EQ(d.cut(), more);
+      EXPECT_EQ(d.tokens(), most);
+      EXPECT_EQ(std::ranges::count(read(d, 0, 0, 1)[Field::ids], 'a'), most);
+    }
+  }
+}
+
+// The share of labelled rows is known in advance where tokens are masked; the only note of an
+// epoch is of one that is smaller than a batch.
+TEST_F(LabelledTest, ShapesAndNotes) {
+  config::Config c = configuration(config::Family::encoder, "a.tsv", kThree);
+  EXPECT_EQ(data::labelled_objective().shapes(c)[0].labelled, 1);
+  c.data.train.mask_probability = 0.2;
+  EXPECT_EQ(data::labelled_objective().shapes(c)[0].labelled, 0.2);
+  for (const auto& [batch, endless, notes] :
+       {std::tuple{3, true, 0}, {4, true, 1}, {4, false, 0}, {2, true, 0}}) {
+    c.train.global_batch_size = batch;
+    data::Opening o{c, c.data.train, *kByteIds, endless};
+    data::labelled_objective().open(o);
+    EXPECT_EQ(o.notes.size(), static_cast<std::size_t>(notes)) << batch;
+    EXPECT_EQ(o.tokens, 2 + 3 + 6);
+  }
+}
+
+// The first column is the word and the last its label; documents' marks stand between texts.
+TEST_F(LabelledTest, FilesOfWordsHaveColumnsBetweenThem) {
+  config::Config c = configuration(config::Family::encoder, "a.conll",
+                                   "\xEF\xBB\xBF-DOCSTART- -X- O\n\nab NN 1\nc VB x 0\n\n\n"
+                                   "-DOCSTART- -X- O\nd NN 1\n");
+  c.model.heads = {{.type = "tag", .name = "tags", .classes = 2, .labels = {}}};
+  const data::Labelled d = open(c);
+  ASSERT_EQ(d.texts(), 2);
+  auto r = read(d);
+  EXPECT_EQ(r[Field::ids], (Ids{kBegin, 'a', 'b', ' ', 'c', kEnd, 0, 0,  //
+                                kBegin, 'd', kEnd, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(r[Field::token_labels], (Ids{-1, 1, -1, -1, 0, -1, -1, -1,  //
+                                         -1, 1, -1, -1, -1, -1, -1, -1}));
+  c.data.train.text_pair = "pair";
+  expect_refused(c, "a file *.conll has one column of labels and no text_pair");
+  c.data.train.text_pair = "";
+  c.model.heads.push_back({.type = "classify", .name = "kind", .classes = 2, .labels = {}});
+  expect_refused(c, "a file *.conll has one column of labels and no text_pair");
+}
+
 TEST_F(LabelledTest, SeveralHeadsReadTheColumnsOfTheirNames) {
   config::Config c = configuration(config::Family::encoder, "a.tsv",
                                    "text\tkind\ttags\tscore\nab c\t2\t0 1\t-1.5\nd\t\t\t\n");
@@ -284,6 +369,7 @@ TEST_F(LabelledTest, WhatIsWrongIsNamedWithItsLine) {
   refuses("a.tsv", "text\tclass\nab\t1\n", "a.tsv:1: the header has no column 'label'");
   refuses("a.tsv", "ab\t1\n", "a.tsv:1: the header has no column 'text'");
   refuses("a.tsv", "text\tlabel\nab\t1\nc\td\t1\n", "a.tsv:3: found 3 columns; expected the 2");
+  refuses("a.tsv", "text\tlabel\nab\t1\nc\n", "a.tsv:3: found 1 column; expected the 2");
   refuses("a.tsv", "text\tlabel\nab\t1\n\t1\n", "a.tsv:3: column 'text' is empty");
   refuses("a.tsv", "text\tlabel\n", "a.tsv: the file has no rows");
   refuses("a.tsv", "", "a.tsv: the file has no rows");

@@ -6,13 +6,18 @@
 #include <random>
 #include <set>
 
+#include "data/batch_shapes.h"
 #include "data/denoise.h"
 #include "data/masked_lm.h"
+#include "data/objective.h"
 #include "data/pairs.h"
 #include "data/prefix_lm.h"
 #include "data/prepare.h"
 #include "data/run_data.h"
+#include "data/samples_text.h"
+#include "data/source_files.h"
 #include "data/span_corruption.h"
+#include "data/special_ids.h"
 #include "data/token_origin.h"
 #include "support/compressed.h"
 #include "support/data_files.h"
@@ -272,6 +277,161 @@ TEST(Pairs, SidesMayHaveVocabulariesOfTheirOwn) {
   });
 }
 
+// The ids that begin and end sentences, of each fixture, and those that a key gives.
+TEST(Pairs, SentencesBeginAndEndWithTheIdsOfTheirTokenizer) {
+  const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  const auto ids_of = [](const tokenizer::Tokenizer& t, std::int64_t given) {
+    const data::SentenceIds ids = data::sentence_ids(t, given);
+    return Ids{ids.begin, ids.end, ids.source_end};
+  };
+  for (const auto& [name, expected] : {std::pair{"bytes", Ids{256, 257, 257}},
+                                       {"bart.json", {0, 2, 2}},     // <s>, </s>
+                                       {"bert.json", {2, 3, 3}},     // [CLS], [SEP]
+                                       {"t5.json", {0, 1, 1}},       // <pad>, </s>
+                                       {"gpt2.json", {0, 0, 0}}}) {  // <|endoftext|>
+    const auto t =
+        tokenizer::load_tokenizer(*name == 'b' && name[1] == 'y' ? name : fixtures + name);
+    EXPECT_EQ(ids_of(*t, -1), expected) << name;
+    for (const std::int32_t given : {0, 7})
+      EXPECT_EQ(ids_of(*t, given), (Ids{given, expected[1], expected[2]})) << name;
+  }
+  // Of two tokenizers a target has the ids of its own.
+  const auto two = tokenizer::load_tokenizer("bytes", fixtures + "t5.json"),
+             swapped = tokenizer::load_tokenizer(fixtures + "t5.json", "bytes");
+  EXPECT_EQ(ids_of(*two, -1), (Ids{256, 257, 1}));
+  EXPECT_EQ(ids_of(*swapped, -1), (Ids{0, 1, 257}));
+  EXPECT_EQ(two->vocab_size(), 510);
+  EXPECT_EQ(two->target().vocab_size(), 256);
+  EXPECT_TRUE(two->knows(256) && !two->knows(400));  // decodes what the model writes
+  EXPECT_EQ(two->decode(Ids{'a', 'b'}), "ab");
+  EXPECT_EQ(two->special_ids().end, 1);
+  EXPECT_EQ(two->encode_with_specials("a").back(), 1);
+  EXPECT_EQ(two->end_of_document(), 1);
+}
+
+// A batch of train.global_batch_tokens tokens, for lengths that grow by 8 or a quarter.
+TEST(Pairs, ShapesHoldTheTokensOfABatch) {
+  config::Config c;
+  c.model.family = config::Family::encoder_decoder;
+  c.data.train.type = "pairs";
+  c.train.seq_len = 512;
+  c.train.global_batch_tokens = 1000;
+  std::vector<std::int64_t> lengths;
+  for (const nn::BatchShape& shape : data::batch_shapes(c)) {
+    lengths.push_back(shape.length);
+    EXPECT_EQ(shape.source_length, shape.length);
+    EXPECT_EQ(shape.sequences, 1000 / shape.length);
+  }
+  EXPECT_EQ(lengths, (std::vector<std::int64_t>{8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 120, 144,
+                                                176, 216, 264, 328, 408, 504, 512}));
+  c.train.seq_len = 20, c.train.global_batch_tokens = 16;
+  std::vector<std::pair<std::int64_t, std::int64_t>> few;
+  for (const nn::BatchShape& s : data::batch_shapes(c)) few.emplace_back(s.length, s.sequences);
+  EXPECT_EQ(few, (std::vector<std::pair<std::int64_t, std::int64_t>>{{8, 2}, {16, 1}, {20, 1}}));
+  c.train.global_batch_tokens = 0, c.train.global_batch_size = 6;
+  ASSERT_EQ(data::batch_shapes(c).size(), 1u);
+  EXPECT_EQ(data::batch_shapes(c)[0].sequences, 6);
+}
+
+// Each data rank has the sequences of 1,024 tokens, one at least, its part of a batch at most.
+TEST(Objectives, AForwardPassHasAboutAThousandTokens) {
+  config::Config c;
+  c.data.train.type = "text";
+  const auto sequences = [&](std::int64_t length, std::int64_t batch, comm::Layout layout) {
+    c.train.seq_len = length, c.train.global_batch_size = batch;
+    return data::forward_shape(c, layout).sequences;
+  };
+  EXPECT_EQ(sequences(256, 100, {}), 4);
+  EXPECT_EQ(sequences(300, 100, {}), 3);
+  EXPECT_EQ(sequences(1024, 100, {}), 1);
+  EXPECT_EQ(sequences(2048, 100, {}), 1);
+  EXPECT_EQ(sequences(8, 6, {}), 6);
+  EXPECT_EQ(sequences(8, 6, {2, 1}), 3);
+  EXPECT_EQ(sequences(8, 7, {2, 1}), 4);
+  EXPECT_EQ(sequences(8, 6, {1, 2}), 6);
+  EXPECT_EQ(sequences(8, 3, {4, 1}), 1);
+}
+
+// Validation data is read in its order, each pair once, whatever training does with it.
+TEST(Pairs, OfValidationAreNeitherMixedNorShuffled) {
+  const TemporaryFolder folder;
+  std::string many;
+  for (int i = 0; i < 20; ++i) many += std::string(1, static_cast<char>('a' + i)) + "\tM\n";
+  config::Config c;
+  c.model.family = config::Family::encoder_decoder;
+  c.model.vocab_size = 700;
+  c.train.seq_len = 8, c.train.global_batch_size = 10;
+  config::SourceConfig& source = c.data.train;
+  source.type = "pairs";
+  source.paths = {{put(folder / "many.tsv", many)}, {put(folder / "few.tsv", "the man\tF\n")}};
+  source.shuffle = true, source.max_examples = 1, source.temperature = 2;
+  source.bpe_dropout = 0.9;
+  const auto bpe = tokenizer::load_tokenizer(std::string(TFM_SOURCE_DIR) +
+                                             "/tests/fixtures/tokenizers/bart.json");
+  data::Opening o{c, source, *bpe, false};
+  const auto pairs = data::objective_of(source).open(o);
+  EXPECT_EQ(pairs->batches(), 3);
+  std::vector<std::int64_t> items, expected(21);
+  std::iota(expected.begin(), expected.end(), 0);
+  for (std::int64_t i = 0; i < 3; ++i)
+    for (const std::int64_t item : pairs->items_of(i)) items.push_back(item);
+  EXPECT_EQ(items, expected);
+  EXPECT_TRUE(o.notes.empty());
+  const Read row(*pairs, 2, 0, 1, pair_widths(8));
+  Ids whole = bpe->encode("the man");
+  ASSERT_LT(whole.size(), 7u);
+  whole.push_back(2);
+  EXPECT_TRUE(std::ranges::equal(std::span(row[Field::source_ids]).first(whole.size()), whole));
+}
+
+TEST(Pairs, NotesAnEpochThatFillsNoBatchOfTraining) {
+  const TemporaryFolder folder;
+  config::Config c;
+  c.model.family = config::Family::encoder_decoder;
+  c.model.vocab_size = 260;
+  c.train.seq_len = 8;
+  c.data.train.type = "pairs";
+  c.data.train.paths = {{put(folder / "a.tsv", "a\tA\nb\tB\nc\tC\n")}};
+  const auto notes = [&](std::int64_t batch, bool endless) {
+    c.train.global_batch_size = batch;
+    data::Opening o{c, c.data.train, *kBytes, endless};
+    data::objective_of(c.data.train).open(o);
+    return o.notes.size();
+  };
+  EXPECT_EQ(notes(2, true), 0u);
+  EXPECT_EQ(notes(3, true), 0u);
+  EXPECT_EQ(notes(4, true), 1u);
+  EXPECT_EQ(notes(4, false), 0u);
+}
+
+// The largest of the ids that a side has counts, also where no line has it.
+TEST(Pairs, SpecialIdsBeyondAVocabularyAreRefused) {
+  const TemporaryFolder folder;
+  const std::string lines = put(folder / "a", "ab\n");
+  const std::string t5 = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/t5.json";
+  const auto two = tokenizer::load_tokenizer("bytes", t5);
+  const auto open = [&](std::int64_t vocabulary, std::int64_t begin) {
+    data::Pairs({{lines, lines, {}}}, *two, {{12, 1}}, vocabulary, false, 1, begin, 512);
+  };
+  open(258, -1);
+  open(301, 300);
+  expect_error(ExitCode::input, {"a:1", "id 257", "vocab_size is 257"}, [&] { open(257, -1); });
+  expect_error(ExitCode::input, {"a:1", "id 300", "vocab_size is 300"}, [&] { open(300, 300); });
+  config::Config c;
+  c.model.family = config::Family::encoder_decoder;
+  c.data.train.type = "pairs";
+  const auto check = [&](std::int64_t vocabulary, std::int64_t begin, std::int64_t source) {
+    c.model.vocab_size = vocabulary, c.model.decoder_start = begin;
+    c.model.source_vocab_size = source;
+    data::objective_of(c.data.train).check_tokenizer(c, c.data.train, *two);
+  };
+  check(258, -1, 2);
+  check(301, 300, 2);
+  expect_error(ExitCode::input, {"id 257", "at least 258"}, [&] { check(257, -1, 2); });
+  expect_error(ExitCode::input, {"id 300", "at least 301"}, [&] { check(300, 300, 2); });
+  expect_error(ExitCode::input, {"source_vocab_size is 1"}, [&] { check(258, -1, 1); });
+}
+
 TEST(Pairs, BadFilesAreNamed) {
   const TemporaryFolder folder;
   const auto open = [&](data::PairSpec spec, std::int64_t vocab = 260) {
@@ -280,6 +440,7 @@ TEST(Pairs, BadFilesAreNamed) {
   const std::string two = put(folder / "two", "a\nb\n"), one = put(folder / "one", "a\n"),
                     none = put(folder / "none", "");
   expect_error(ExitCode::input, {"2 lines", "has 1;", "translation"}, open({two, one, {}}));
+  expect_error(ExitCode::input, {"1 lines", "has 2;", "translation"}, open({one, two, {}}));
   expect_error(ExitCode::input, {"at least one pair"}, open({none, none, {}}));
   expect_error(ExitCode::input, {"one:1", "tab"}, open({{}, {}, {one}}));
   expect_error(ExitCode::input, {"t:2", "tab"},
@@ -643,6 +804,242 @@ TEST(RunData, NotesWhatIsTruncatedOrLeftOut) {
   EXPECT_TRUE(bytes[0].starts_with("the tokenizer bytes makes 256 of the 1000 ids")) << bytes[0];
 }
 
+TEST(RunData, EvaluatesEachBatchOfValidationOnceAtMost) {
+  const TemporaryFolder folder;
+  const std::string left = put(folder / "left", "a\nb\nc\nd\ne\n"),
+                    right = put(folder / "right", "A\nB\nC\nD\nE\n"),
+                    pairs = "type: pairs, source: " + left + ", target: " + right;
+  const auto config_of = [&](const std::string& validation, int batches) {
+    return config::parse_config(
+        "model: {family: encoder_decoder, vocab_size: 300, d_model: 8, n_layers: 1, n_heads: 1}\n"
+        "train: {seq_len: 8, global_batch_size: 2}\neval: {batches: " +
+            std::to_string(batches) + "}\ndata: {train: {" + pairs + "}" + validation + "}\n",
+        "test", {});
+  };
+  // Five pairs make batches of 2, 2 and 1; 0 stands for all of them.
+  for (const auto& [asked, batches, lines] :
+       {std::tuple{0, 3, 5}, {1, 1, 2}, {2, 2, 4}, {3, 3, 5}, {4, 3, 5}, {100, 3, 5}}) {
+    const config::Config c = config_of(", validation: {" + pairs + "}", asked);
+    const data::RunData run(c);
+    EXPECT_EQ(run.validation_batches(c), batches) << asked;
+    const data::RunData::Lines evaluated = run.validation_lines(c);
+    const std::string all = "abcde";
+    std::vector<std::string> source, target;
+    for (int i = 0; i < lines; ++i) {
+      source.emplace_back(1, all[static_cast<std::size_t>(i)]);
+      target.emplace_back(1, static_cast<char>(source.back()[0] - 'a' + 'A'));
+    }
+    EXPECT_EQ(evaluated.source, source) << asked;
+    EXPECT_EQ(evaluated.target, target) << asked;
+  }
+  // Of two lengths, batches are dealt as they fill up: of two long pairs, then of the short ones.
+  const std::string unlike = put(folder / "unlike", "a\n0123456789\nb\n9876543210\nc\n");
+  const config::Config two = config::parse_config(
+      "model: {family: encoder_decoder, vocab_size: 300, d_model: 8, n_layers: 1, n_heads: 1}\n"
+      "train: {seq_len: 16, global_batch_tokens: 32}\neval: {batches: 0}\ndata: {train: {" +
+          pairs + "}, validation: {type: pairs, source: " + unlike + ", target: " + right + "}}\n",
+      "test", {});
+  const data::RunData::Lines dealt = data::RunData(two).validation_lines(two);
+  EXPECT_EQ(dealt.source, (std::vector<std::string>{"0123456789", "9876543210", "a", "b", "c"}));
+  EXPECT_EQ(dealt.target, (std::vector<std::string>{"B", "D", "A", "C", "E"}));
+  const config::Config none = config_of("", 3);
+  EXPECT_EQ(data::RunData(none).validation_batches(none), 0);
+}
+
+TEST(RunData, NeedsRoomForTextBetweenTheIdsOfTheTokenizer) {
+  const TemporaryFolder folder;
+  const std::string text = put(folder / "t.txt", std::string(40, 'a')),
+                    rows = put(folder / "r.tsv", "text\tpair\tlabel\nab\tcd\t0\n");
+  const std::string bert = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/bert.json";
+  const auto check = [&](const std::string& train, int length, const std::string& heads) {
+    const config::Config c = config::parse_config(
+        "model: {family: encoder, vocab_size: 700, d_model: 8, n_layers: 1, n_heads: 1" + heads +
+            "}\ntrain: {seq_len: " + std::to_string(length) +
+            ", global_batch_size: 1}\ndata: {train: {" + train +
+            "}, tokenizer: " + (heads.empty() ? bert : "bytes") + "}\n",
+        "test", {});
+    config::Problems problems(c.places);
+    data::check_data(c, problems);
+    problems.throw_if_any();
+    data::RunData alone(c, c.data.train, "");
+  };
+  const std::string classify = ", heads: [{type: classify, classes: 2}]";
+  for (const auto& [train, heads, least] :  // ids around texts, and one of each
+       {std::tuple{"type: mlm, path: " + text, std::string(), 3},
+        {"type: labelled, text_pair: pair, path: " + rows, std::string(", heads: [{type: embed}]"),
+         3},
+        {"type: labelled, path: " + rows, classify, 3},
+        {"type: labelled, text_pair: pair, path: " + rows, classify, 5}}) {
+    check(train, least, heads);
+    expect_error(
+        ExitCode::usage,
+        {"train.seq_len " + std::to_string(least - 1), "at least " + std::to_string(least)},
+        [&, train = train, heads = heads, least = least] { check(train, least - 1, heads); });
+  }
+}
+
+// An error of data names the key of its files.
+TEST(RunData, ErrorsPointAtTheKeyOfTheFiles) {
+  const TemporaryFolder folder;
+  const std::string two = put(folder / "two", "a\nb\n"), one = put(folder / "one", "a\n");
+  const auto open = [&](const std::string& train) {
+    data::RunData{config::parse_config(
+        "model: {family: encoder_decoder, vocab_size: 300, d_model: 8, n_layers: 1, n_heads: 1}\n"
+        "train: {seq_len: 8, global_batch_size: 2}\ndata:\n  train:\n    type: pairs\n" +
+            train,
+        "cfg", {})};
+  };
+  expect_error(ExitCode::input, {"cfg:6:", "one has 1 lines"},
+               [&] { open("    source: " + one + "\n    target: " + two + "\n"); });
+  expect_error(ExitCode::input, {"cfg:7:", "expected a source, one tab"},
+               [&] { open("    shuffle: false\n    path: " + two + "\n"); });
+}
+
+// Ids in files may be fewer than those of the tokenizer that is named; texts may have any.
+TEST(RunData, TheVocabularyHoldsTheIdsOfTexts) {
+  const TemporaryFolder folder;
+  const std::string ids = test::write_llmc(folder / "a.bin", counting(40), 300),
+                    text = put(folder / "a.txt", std::string(40, 'a')),
+                    bert = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/bert.json";
+  const std::int64_t all = tokenizer::load_tokenizer(bert)->vocab_size();
+  const auto open = [&](const std::string& train, std::int64_t vocabulary) {
+    config::Config c = run_on("decoder", train, "tokenizer: " + bert);
+    c.model.vocab_size = vocabulary;
+    data::RunData{c};
+  };
+  open("type: tokens, path: " + ids, 40);
+  config::Config few = run_on("decoder", "type: tokens, path: " + ids, "");
+  for (const std::int64_t vocabulary : {11, 10}) {  // the first sample is looked at before a start
+    few.model.vocab_size = vocabulary;
+    config::Problems problems(few.places);
+    data::check_data(few, problems);
+    if (vocabulary == 11)
+      problems.throw_if_any();
+    else
+      expect_error(ExitCode::input, {"a.bin", "token 10", "id 10"},
+                   [&] { problems.throw_if_any(); });
+  }
+  open("type: text, path: " + text, all);
+  expect_error(ExitCode::input,
+               {"ids up to " + std::to_string(all - 1), "at least " + std::to_string(all)},
+               [&] { open("type: text, path: " + text, all - 1); });
+}
+
+TEST(RunData, RemarksOnAVocabularyOfWhichATokenizerMakesLessThanHalf) {
+  const std::string t5 = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/t5.json";
+  const auto two = tokenizer::load_tokenizer("bytes", t5),
+             swapped = tokenizer::load_tokenizer(t5, "bytes");
+  config::Config c;
+  const auto remarks = [&](const tokenizer::Tokenizer& t, std::int64_t vocabulary,
+                           std::int64_t source = 0) {
+    c.model.vocab_size = vocabulary, c.model.source_vocab_size = source;
+    return data::unused_ids(c, t) != "";
+  };
+  EXPECT_FALSE(remarks(*kBytes, 512));
+  EXPECT_TRUE(remarks(*kBytes, 513));
+  for (const auto* t : {two.get(), swapped.get()}) {  // the larger side's 510
+    EXPECT_FALSE(remarks(*t, 1020));
+    EXPECT_TRUE(remarks(*t, 1021));
+  }
+  EXPECT_FALSE(remarks(*two, 512, 510));  // the target's 256
+  EXPECT_TRUE(remarks(*two, 513, 510));
+  EXPECT_FALSE(remarks(*swapped, 1020, 256));
+}
+
+// Where the model's directory is where the tokenizer was looked for, the message says so.
+TEST(Tokenizers, OfAnInitializingModelAreNamedAsSuch) {
+  const TemporaryFolder folder;
+  const std::string text = put(folder / "a.txt", std::string(64, 'a'));
+  for (const char* name : {"model", "other"}) std::filesystem::create_directory(folder / name);
+  const auto message = [&](const std::string& init, const std::string& tokenizer) {
+    config::Config c = run_on("decoder", "type: text, path: " + text, "");
+    c.model.init = init, c.data.tokenizer = tokenizer;
+    try {
+      data::RunData{c};
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::input);
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  const std::string remark = "this is model.init's";
+  EXPECT_NE(message(folder / "model", folder / "model").find(remark), std::string::npos);
+  EXPECT_EQ(message(folder / "model", folder / "other").find(remark), std::string::npos);
+  EXPECT_EQ(message("random", folder / "model").find(remark), std::string::npos);
+  EXPECT_NE(message("random", folder / "model").find("no tokenizer.json"), std::string::npos);
+}
+
+// Document 0 is an id like any other; a name of the tokenizer adds its end to those of the index.
+TEST(Documents, EndWithTheIdThatIsGivenAndThatOfTheTokenizer) {
+  const TemporaryFolder folder;
+  Ids ids = counting(11, 1);
+  ids[4] = 0, ids[7] = 257;
+  const std::string llmc = test::write_llmc(folder / "a.bin", ids, 300),
+                    megatron = test::write_megatron(
+                        folder / "m.bin",
+                        {Ids(ids.begin(), ids.begin() + 3), Ids(ids.begin() + 3, ids.end())}, 300);
+  const auto mask = [&](const std::string& train, const std::string& data) {
+    const data::RunData run(
+        run_on("decoder", "type: tokens, documents: separate, path: " + train, data));
+    return Read(*run.train, 0, 0, 1,
+                {{Field::ids, 10}, {Field::labels, 10}, {Field::mask, 10}})[Field::mask];
+  };
+  EXPECT_EQ(mask(llmc + ", document_end: 0", ""), (Ids{0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(mask(llmc, "tokenizer: bytes"), (Ids{0, 0, 0, 0, 0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(mask(llmc + ", document_end: 0", "tokenizer: bytes"),
+            (Ids{0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(mask(megatron, ""), (Ids{0, 0, 0, 1, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(mask(megatron, "tokenizer: bytes"), (Ids{0, 0, 0, 1, 1, 1, 1, 1, 2, 2}));
+  // A tokenizer without such an id is no error where the index knows all documents.
+  const std::string letters =
+      "tokenizer: " + std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/letters.json";
+  EXPECT_EQ(mask(megatron, letters), (Ids{0, 0, 0, 1, 1, 1, 1, 1, 1, 1}));
+  expect_error(ExitCode::usage, {"letters.json", "no end-of-document token"},
+               [&] { mask(llmc, letters); });
+}
+
+// Validation is one pass in the order of the files, also of data that training shuffles.
+TEST(RunData, ReadsValidationInItsOrder) {
+  const TemporaryFolder folder;
+  const std::string ids = test::write_llmc(folder / "a.bin", counting(121), 300),
+                    chars = put(folder / "b.txt", "x");
+  std::string rows = "text\tlabel\n";
+  for (int i = 0; i < 12; ++i) rows += std::string(1, static_cast<char>('a' + i)) + "\t0\n";
+  put(folder / "r.tsv", rows);
+  struct Use {
+    std::string model, source;
+    std::int64_t at;  // of the first id of a text
+    std::int32_t first, step;
+  };
+  for (const Use& use :
+       {Use{"decoder, position: relative", "type: tokens, shuffle: true, path: " + ids, 0, 0, 10},
+        {"encoder, heads: [{type: classify, classes: 2}]",
+         "type: labelled, shuffle: true, path: " + (folder / "r.tsv"), 1, 'a', 1}}) {
+    const data::RunData run(config::parse_config(
+        "model: {vocab_size: 300, d_model: 8, n_layers: 1, n_heads: 1, family: " + use.model +
+            "}\ntrain: {seq_len: 10, global_batch_size: 4}\ndata: {train: {" + use.source +
+            "}, validation: {" + use.source + "}, tokenizer: bytes}\n",
+        "test", {}));
+    bool shuffled = false;
+    ASSERT_EQ(run.validation->batches(), 3);
+    EXPECT_EQ(run.tokens, use.at == 0 ? 121 : 12);
+    EXPECT_EQ(data::RunData(run_on("decoder", "type: tokens, path: " + ids, ""),
+                            config::SourceConfig{.type = "tokens", .paths = {{ids}}}, "")
+                  .tokens,
+              0);  // of training
+    for (std::int64_t i = 0; i < 12; ++i) {
+      const std::map<Field, std::int64_t> widths{{Field::ids, 10}, {Field::labels, 10}};
+      const auto id = [&](const data::Dataset& d) {
+        return Read(d, i / 4, i % 4, 1, widths)[Field::ids][static_cast<std::size_t>(use.at)];
+      };
+      const auto expected = static_cast<std::int32_t>(use.first + i * use.step);
+      EXPECT_EQ(id(*run.validation), expected);
+      shuffled |= id(*run.train) != expected;
+    }
+    EXPECT_TRUE(shuffled);
+  }
+}
+
 TEST(RunData, NotesAnEpochOfLessThanABatch) {
   const TemporaryFolder folder;
   const std::string text = put(folder / "text", std::string(17, 'x')),  // two samples of 8
@@ -694,6 +1091,108 @@ TEST(RunData, MaskedLmReadsTokenFilesByEveryName) {
   expect_error(ExitCode::input, {"x00", "is a token file", "no text is beside them"},
                [&] { tokens_of(folder / "[xy]*"); });
   expect_error(ExitCode::input, {"no file matches"}, [&] { tokens_of(folder / "z*"); });
+}
+
+// What tfm-data shows of the first sequences: text on one line, ids that are no text by name or
+// number, gaps where nothing is to be predicted.
+TEST(Samples, ShowWhatABatchHolds) {
+  const TemporaryFolder folder;
+  const auto shown = [&](const std::string& model, const std::string& train, int count,
+                         bool json = false, int length = 8) {
+    const config::Config c = config::parse_config(
+        "model: {vocab_size: 300, d_model: 8, n_layers: 1, n_heads: 1, family: " + model +
+            "}\ntrain: {seq_len: " + std::to_string(length) +
+            ", global_batch_size: 2}\ndata: {train: {shuffle: false, " + train +
+            "}, tokenizer: bytes}\n",
+        "test", {});
+    return json ? data::samples_json(c, count) : data::samples_text(c, count);
+  };
+  const std::string text = put(folder / "a.txt", "ab\tcd\nefghijklmnopqrstuvwxyz");
+  EXPECT_EQ(shown("decoder", "type: text, path: " + text, 3),
+            "sequence 0 (batch 0)\n  input:  ab\\tcd\\nef\n  label:  b\\tcd\\nefg\n"
+            "sequence 1 (batch 0)\n  input:  ghijklmn\n  label:  hijklmno\n"
+            "sequence 2 (batch 1)\n  input:  opqrstuv\n  label:  pqrstuvw\n");
+  EXPECT_EQ(shown("decoder", "type: text, path: " + text, 0), "");
+  const std::string ids =
+      test::write_llmc(folder / "a.bin", {257, 'b', 'c', 257, 299, 256, 259, 258, 'd'}, 300);
+  EXPECT_EQ(shown("decoder", "type: tokens, documents: separate, path: " + ids, 1),
+            "sequence 0 (batch 0)\n  input:  </s>bc</s><299><s><mask><pad>\n"
+            "  label:  c</s> .. <s><mask><pad>d\n");
+  const std::string pairs = put(folder / "p.tsv", "ab\tX\n");
+  EXPECT_EQ(shown("encoder_decoder", "type: pairs, path: " + pairs, 1),
+            "sequence 0 (batch 0)\n  source: ab</s>\n  input:  <s>X\n  label:  X</s>\n");
+  const std::string rows = put(folder / "r.tsv", "text\tkind\tscore\nab\t1\t0.5\ncd\t0\t\n");
+  const std::string heads =
+      "encoder, heads: [{type: classify, name: kind, classes: 2}, {type: regress, name: score}]";
+  EXPECT_EQ(shown(heads, "type: labelled, path: " + rows, 2),
+            "sequence 0 (batch 0)\n  input:  <s>ab</s>\n  sentence_labels: 1\n  numbers: 0.5\n"
+            "sequence 1 (batch 0)\n  input:  <s>cd</s>\n  sentence_labels: 0\n");
+  const std::string json = shown(heads, "type: labelled, path: " + rows, 2, true, 5);
+  EXPECT_NE(json.find("{\"batch\": 0, \"ids\": [256, 97, 98, 257, 0]"), json.npos) << json;
+  EXPECT_NE(json.find("\"sentence_labels\": [1]"), json.npos) << json;
+  EXPECT_NE(json.find("\"numbers\": [0.5]"), json.npos) << json;
+  EXPECT_NE(json.find("\"numbers\": [null]"), json.npos) << json;
+  EXPECT_EQ(std::ranges::count(json, '\n'), 2);
+}
+
+// Each side of a translation is shown by its own tokenizer.
+TEST(Samples, ShowEachSideByItsTokenizer) {
+  const TemporaryFolder folder;
+  const std::string pairs = put(folder / "p.tsv", "the\tX\n"),
+                    t5 = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/t5.json";
+  const config::Config c = config::parse_config(
+      "model: {vocab_size: 300, source_vocab_size: 512, d_model: 8, n_layers: 1, n_heads: 1, "
+      "family: encoder_decoder, tie_embeddings: false}\ntrain: {seq_len: 8, global_batch_size: 1}\n"
+      "data: {train: {type: pairs, path: " +
+          pairs + "}, tokenizer: bytes, source_tokenizer: " + t5 + "}\n",
+      "test", {});
+  const auto source = tokenizer::load_tokenizer(t5);
+  std::string words;
+  for (const std::int32_t id : source->encode("the")) words += source->token_text(id);
+  EXPECT_EQ(data::samples_text(c, 1),
+            "sequence 0 (batch 0)\n  source: " + words + "</s>\n  input:  <s>X\n  label:  X</s>\n");
+}
+
+// Hosts that read other data are told apart, wherever in a batch it differs.
+TEST(RunData, FingerprintsDifferWithTheDataOfABatch) {
+  const TemporaryFolder folder;
+  const auto print = [&](const std::string& source, const std::string& target, int batch = 200) {
+    config::Config c;
+    c.model.family = config::Family::encoder_decoder;
+    c.model.vocab_size = 260;
+    c.train.seq_len = 8, c.train.global_batch_size = batch;
+    c.data.train.type = "pairs";
+    const std::string path = put(folder / "p.tsv", "");
+    std::string lines;
+    for (int i = 0; i < 200; ++i)
+      lines += (i == 190 ? source : "a") + "\t" + (i == 190 ? target : "b") + "\n";
+    c.data.train.paths = {{put(path, lines)}};
+    c.data.train.shuffle = false;
+    data::Opening o{c, c.data.train, *kBytes, true};
+    const auto pairs = data::objective_of(c.data.train).open(o);
+    return data::fingerprint(c, *pairs, 0);
+  };
+  // Of 200 sequences the 64 that are read are those at 200 i / 64, 190 (i = 61) among them.
+  ASSERT_EQ(61 * 200 / 64, 190);
+  const std::uint64_t usual = print("a", "b");
+  EXPECT_EQ(print("a", "b"), usual);
+  EXPECT_NE(print("x", "b"), usual);
+  EXPECT_NE(print("a", "x"), usual);
+  EXPECT_NE(print("a", "b", 40), print("a", "b", 50));  // 5 batches and 4
+}
+
+TEST(TokenFiles, MadeWithTheTokenizerThatIsNamedAreAccepted) {
+  const TemporaryFolder folder;
+  put(folder / "t.txt", std::string(301, 'a'));
+  data::prepare_tokens(
+      {.inputs = {folder / "t.txt"}, .tokenizer = "bytes", .output = folder / "a.bin"});
+  const std::string train = "type: tokens, path: " + (folder / "a.bin");
+  const data::RunData named(run_on("decoder", train, "tokenizer: bytes")),
+      unnamed(run_on("decoder", train, ""));
+  EXPECT_EQ(named.tokens, 301);
+  EXPECT_EQ(named.tokenizer_fingerprint, data::fingerprint(*kBytes));
+  EXPECT_EQ(unnamed.tokenizer_fingerprint, "");
+  EXPECT_TRUE(named.notes.empty());  // 256 of 1000 ids are no remark where files have the ids
 }
 
 TEST(MaskedLm, ChoosesFifteenOfAHundredAndHidesEightOfTen) {
@@ -810,6 +1309,144 @@ TEST(Objectives, IdsThatTheModelDoesNotKnowAreRefused) {
   EXPECT_NO_THROW(data::SpanCorruption::check_tokenizer(*t, 1, 6, -1));
   EXPECT_THROW(data::SpanCorruption::check_tokenizer(*t, 1, 5, -1), Error) << "</s>";
   EXPECT_THROW(data::SpanCorruption::check_tokenizer(*t, 1, 6, 6), Error) << "decoder_start";
+}
+
+// What a step's program is told of its batches: masks where any data keeps documents apart, counts
+// from their starts where sequences are packed, or as the key says.
+TEST(Objectives, ShapesKnowDocumentsOfBothSources) {
+  using enum config::Documents;
+  config::Config c;
+  c.data.train.type = "text";
+  c.train.seq_len = 32, c.train.global_batch_size = 3;
+  const auto shape = [&](config::Documents train, std::optional<config::Documents> validation,
+                         config::Switch restart = config::Switch::automatic) {
+    c.data.train.documents = train;
+    c.data.validation.reset();
+    if (validation) c.data.validation = c.data.train, c.data.validation->documents = *validation;
+    c.data.restart_positions = restart;
+    const nn::BatchShape found = data::batch_shapes(c).at(0);
+    return std::pair(found.mask == nn::Mask::documents, found.restarts);
+  };
+  EXPECT_EQ(shape(joined, {}), std::pair(false, false));
+  EXPECT_EQ(shape(joined, joined), std::pair(false, false));
+  EXPECT_EQ(shape(separate, {}), std::pair(true, false));
+  EXPECT_EQ(shape(separate, joined), std::pair(true, false));
+  EXPECT_EQ(shape(joined, separate), std::pair(true, false));
+  EXPECT_EQ(shape(packed, {}), std::pair(true, true));
+  EXPECT_EQ(shape(packed, {}, config::Switch::no), std::pair(true, false));
+  EXPECT_EQ(shape(separate, {}, config::Switch::yes), std::pair(true, true));
+  EXPECT_EQ(shape(joined, {}, config::Switch::yes), std::pair(false, false));
+  c.data.train.type = "chat";
+  EXPECT_EQ(shape(joined, {}), std::pair(true, true));
+  EXPECT_EQ(shape(joined, {}, config::Switch::no), std::pair(true, false));
+  c.data.train.type = "text";
+  for (const auto family : {config::Family::encoder, config::Family::decoder}) {
+    c.model.family = family;
+    EXPECT_EQ(data::batch_shapes(c).at(0).source_length, 0);
+  }
+  c.model.family = config::Family::encoder_decoder;
+  EXPECT_EQ(data::batch_shapes(c).at(0).source_length, 32);
+}
+
+// Targets are padded to multiples of 8, and to what ranks that share positions need.
+TEST(SpanCorruption, TargetsArePaddedForTheRanksThatShareThem) {
+  config::Config c;
+  c.model.family = config::Family::encoder_decoder;
+  c.data.train.type = "span_corruption";
+  c.data.train.mask_probability = 0.15, c.data.train.mean_span_length = 3;
+  c.train.seq_len = 56;
+  c.model.position = config::Position::relative;
+  const std::int64_t target = data::span_lengths(56, 0.15, 3).target;
+  ASSERT_TRUE(target > 8 && target <= 16) << target;
+  const auto length = [&](int tensor, bool sequence, int context) {
+    c.parallel.tensor = tensor, c.parallel.sequence = sequence, c.parallel.context = context;
+    const nn::BatchShape shape = data::batch_shapes(c).at(0);
+    EXPECT_EQ(shape.source_length, 56);
+    return shape.length;
+  };
+  EXPECT_EQ(length(1, false, 1), 16);
+  EXPECT_EQ(length(3, false, 1), 16);
+  EXPECT_EQ(length(3, true, 1), 24);
+  EXPECT_EQ(length(32, true, 1), 32);
+  EXPECT_EQ(length(1, false, 2), 16);
+  EXPECT_EQ(length(1, false, 3), 24);   // 2 chunks for each of 3
+  EXPECT_EQ(length(1, false, 16), 32);  // 2 chunks for each of 16
+  EXPECT_EQ(length(3, true, 2), 24);    // 2 * 6
+  c.model.position = config::Position::learned;
+  c.model.max_seq_len = 16;
+  EXPECT_EQ(length(1, false, 1), 16);
+  expect_error(ExitCode::usage, {"max_seq_len 16", "24 tokens", "multiples of 24"},
+               [&] { length(3, true, 1); });
+  c.model.max_seq_len = 15;
+  expect_error(ExitCode::usage, {"max_seq_len 15", "16 tokens"}, [&] { length(1, false, 1); });
+  // All but one token may be hidden, in one span: 15 of text are a token, a sentinel and the end.
+  const data::SpanLengths most = data::span_lengths(3, 0.9, 3);
+  EXPECT_EQ(most.raw, 15);
+  EXPECT_EQ(most.hidden, 14);
+  EXPECT_EQ(most.spans, 1);
+  EXPECT_EQ(most.source, 3);
+  EXPECT_EQ(most.target, 16);
+}
+
+// Ids that are all given need no tokenizer; 0 is an id.
+TEST(FillInMiddle, UsesATokenizerForWhatIsNotGiven) {
+  const TemporaryFolder folder;
+  config::Config c;
+  c.model.vocab_size = 300;
+  config::SourceConfig& source = c.data.train;
+  source.type = "tokens";
+  source.paths = {{test::write_llmc(folder / "a.bin", counting(40), 300)}};
+  const auto uses = [&](std::int64_t prefix, std::int64_t middle, std::int64_t suffix,
+                        std::int64_t end) {
+    source.fim.prefix = prefix, source.fim.middle = middle, source.fim.suffix = suffix;
+    source.document_end = end;
+    return data::uses_tokenizer(c.model, source);
+  };
+  source.fim.rate = 0.5;
+  EXPECT_FALSE(uses(0, 0, 0, 0));
+  EXPECT_FALSE(uses(1, 2, 3, 4));
+  EXPECT_TRUE(uses(-1, 2, 3, 4));
+  EXPECT_TRUE(uses(1, -1, 3, 4));
+  EXPECT_TRUE(uses(1, 2, -1, 4));
+  EXPECT_TRUE(uses(1, 2, 3, -1));
+  source.fim.rate = 0;
+  EXPECT_FALSE(uses(-1, -1, -1, -1));
+  source.fim.rate = 1;
+  uses(0, 1, 2, 3);
+  EXPECT_TRUE(data::fill_in_middle(c, source, *kBytes, 3));
+  uses(299, 1, 2, 3);
+  EXPECT_TRUE(data::fill_in_middle(c, source, *kBytes, 3));
+  uses(0, 300, 2, 3);
+  expect_error(ExitCode::usage, {"middle", "id 300", "at least 301"},
+               [&] { data::fill_in_middle(c, source, *kBytes, 3); });
+  uses(0, 1, -1, 3);
+  expect_error(ExitCode::usage, {"suffix"}, [&] { data::fill_in_middle(c, source, *kBytes, 3); });
+  // A document of four ids has room for one beside the special ones, one of three for none.
+  const data::FillInMiddle middle(
+      {.rate = 1, .prefix = 90, .middle = 91, .suffix = 92, .document_end = 9});
+  Ids sample{5, 6, 7, 8, 9, 1, 2, 3, 9};
+  data::Draws draws = middle.draws(0, 0);
+  middle.apply(sample, {}, draws);
+  EXPECT_EQ(sample[0], 90);
+  EXPECT_EQ(std::multiset<std::int32_t>(sample.begin(), sample.begin() + 4),
+            (std::multiset<std::int32_t>{5, 90, 91, 92}));
+  EXPECT_EQ(Ids(sample.begin() + 4, sample.end()), (Ids{9, 1, 2, 3, 9}));
+}
+
+// Of two special tokens around a text both are needed.
+TEST(MaskedLm, CountsTheSpecialsOfItsTokenizer) {
+  const TemporaryFolder folder;
+  const auto specials = [&](const std::string& vocabulary, bool next_sentence = false) {
+    const auto t = tokenizer::load_tokenizer(put(
+        folder / "t.json", R"({"model":{"type":"BPE","merges":[],"vocab":{)" + vocabulary + "}}}"));
+    return data::MaskedLm::specials(*t, next_sentence);
+  };
+  EXPECT_EQ(specials(R"("a":0,"[CLS]":1,"[SEP]":2)"), 2);
+  EXPECT_EQ(specials(R"("a":0,"[CLS]":1)"), 0);
+  EXPECT_EQ(specials(R"("a":0,"[SEP]":1)"), 0);
+  EXPECT_EQ(specials(R"("a":0,"<s>":1,"</s>":2)"), 2);  // as of RoBERTa
+  EXPECT_EQ(specials(R"("a":0,"<s>":1)"), 0);
+  EXPECT_EQ(specials(R"("a":0,"[CLS]":1,"[SEP]":2)", true), 3);
 }
 
 TEST(SpanCorruption, LengthsAreThoseOfT5) {

@@ -71,6 +71,18 @@ TEST(PackedText, HoldsEachLabelOnceAnEpochAtAnyShare) {
   EXPECT_TRUE(std::ranges::equal(std::span(whole.ids).subspan(2 * kLength, 3 * kLength), part.ids));
 }
 
+// A document of one id more than the places of a sequence has as many labels as these.
+TEST(PackedText, ADocumentIsCutOnceItHasMoreLabelsThanPlaces) {
+  for (const auto& [ids, cut] :
+       {std::pair{Ids{1, 2, 3, kEnd}, 0}, {{1, 2, 3, 4, kEnd}, 0}, {{1, 2, 3, 4, 5, kEnd}, 1}}) {
+    const data::Source source = source_of({ids});
+    const data::PackedText text(source, {true, kEnd}, {.length = 4, .global_batch = 1});
+    EXPECT_EQ(text.documents(), 1);
+    EXPECT_EQ(text.cut(), cut);
+    EXPECT_EQ(text.sequences(), 1 + cut);
+  }
+}
+
 TEST(PackedText, NeedsADocumentOfTwoIds) {
   const data::Source source = source_of({{kEnd, kEnd, kEnd}});
   test::expect_error(ExitCode::input, {"no document has two ids"}, [&] {

@@ -218,6 +218,39 @@ TEST(TokenFile, RefusesBrokenMegatron) {
   expect_error(ExitCode::input, {"a.bin"}, [&] { data::TokenFile f(folder / "a.idx"); });
 }
 
+TEST(TokenFile, DocumentStartsLieInTheRangeThatIsAskedFor) {
+  const TemporaryFolder folder;
+  write_megatron(folder / "a.bin", {counting(3), counting(4), counting(1), counting(2)}, 100);
+  const auto starts = [&](std::int64_t begin, std::int64_t end) {
+    const data::TokenFile file(folder / "a.bin");
+    std::vector<std::int64_t> out;
+    file.document_starts(begin, end, out);
+    return out;
+  };
+  using Starts = std::vector<std::int64_t>;
+  EXPECT_EQ(starts(0, 10), (Starts{0, 3, 7, 8}));
+  EXPECT_EQ(starts(0, 3), (Starts{0}));
+  EXPECT_EQ(starts(1, 3), (Starts{}));
+  EXPECT_EQ(starts(1, 4), (Starts{3}));
+  EXPECT_EQ(starts(3, 8), (Starts{3, 7}));
+  EXPECT_EQ(starts(7, 8), (Starts{7}));
+  EXPECT_EQ(starts(8, 9), (Starts{8}));
+  EXPECT_EQ(starts(9, 10), (Starts{}));
+  // The second document is empty once its boundary is the third's.
+  std::string index = test::get(folder / "a.idx");
+  store<std::int64_t>(index, 34 + 4 * 12 + 8, 2);
+  put(folder / "a.idx", index);
+  EXPECT_EQ(starts(0, 10), (Starts{0, 7, 8}));
+}
+
+TEST(TokenFile, AnIndexThatIsNamedIsRead) {
+  const TemporaryFolder folder;
+  write_megatron(folder / "a.bin", {counting(5)}, 100);
+  write_llmc(folder / "a.bin", counting(7));
+  EXPECT_EQ(data::TokenFile(folder / "a.bin").size(), 7);  // begins with the number of llm.c
+  expect_error(ExitCode::input, {"a.bin", "size"}, [&] { data::TokenFile f(folder / "a.idx"); });
+}
+
 TEST(TokenFile, SurvivesMutatedFiles) {
   const TemporaryFolder folder;
   std::mt19937 random(7);

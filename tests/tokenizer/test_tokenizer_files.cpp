@@ -429,6 +429,392 @@ std::unique_ptr<tokenizer::Tokenizer> load_with(const std::string& change) {
   return tokenizer::load_tokenizer(put(folder / "tokenizer.json", small_with(change).dump()));
 }
 
+// The classes of transformers that set a component of tokenizer.json, by their names and by the
+// models that they are of.
+class ClassesOfTransformers : public testing::Test {
+ protected:
+  // The ids of a text; `name` and `model` may be empty.
+  Ids encode(const Json& tree, const std::string& name, const std::string& model, Json config,
+             const std::string& text) {
+    if (!name.empty()) config["tokenizer_class"] = name;
+    put(folder_ / "tokenizer.json", tree.dump());
+    put(folder_ / "tokenizer_config.json", config.dump());
+    put(folder_ / "config.json", Json{{"model_type", model}}.dump());
+    testing::internal::CaptureStderr();
+    const auto t = tokenizer::load_tokenizer(folder_.str());
+    warning_ = testing::internal::GetCapturedStderr();
+    return t->encode(text);
+  }
+  bool warned_of(const char* setting) const { return warning_.find(setting) != warning_.npos; }
+  struct Case {
+    std::string name, model;
+    bool obeyed, warned;
+  };
+  const test::TemporaryFolder folder_;
+  std::string warning_;
+};
+
+TEST_F(ClassesOfTransformers, SetBertsNormalizer) {
+  Json tree = small_with(R"({"normalizer":{"type":"BertNormalizer","clean_text":true,
+      "handle_chinese_chars":false,"strip_accents":true,"lowercase":true},
+      "model":{"vocab":{"<s>":3,"A":4,"é":5,"中":6," ":7,"É":8,"e":9,"E":10}}})");
+  const std::string text = "Aé中É";
+  for (const auto& [name, model, obeyed, warned] :
+       {Case{"BertTokenizer", "", true, false},
+        {"BertTokenizerFast", "gpt2", true, false},
+        {"DistilBertTokenizer", "", true, false},
+        {"ElectraTokenizerFast", "", true, false},
+        {"MobileBertTokenizer", "", true, false},
+        {"MPNetTokenizer", "bert", false, true},
+        {"PreTrainedTokenizerFast", "bert", false, false},
+        {"TokenizersBackend", "bert", false, false},
+        {"", "bert", true, false},
+        {"", "distilbert", true, false},
+        {"", "electra", true, false},
+        {"", "roberta", false, true},
+        {"", "t5", false, true}}) {
+    SCOPED_TRACE(name + " of " + model);
+    tree["normalizer"]["lowercase"] = true;
+    // What the configuration does not say is as usual: accents go where capitals do.
+    EXPECT_EQ(encode(tree, name, model, {{"do_lower_case", false}}, text),
+              obeyed ? (Ids{4, 5, 7, 6, 7, 8}) : (Ids{0, 9, 6, 9}));
+    EXPECT_EQ(warned_of("do_lower_case false"), warned);
+    EXPECT_EQ(encode(tree, name, model, {{"strip_accents", false}}, text),
+              obeyed ? (Ids{0, 5, 7, 6, 7, 5}) : (Ids{0, 9, 6, 9}));
+    EXPECT_EQ(warned_of("strip_accents false"), warned);
+    EXPECT_EQ(encode(tree, name, model, {{"tokenize_chinese_chars", false}}, text),
+              (Ids{0, 9, 6, 9}));
+    EXPECT_FALSE(warned_of("tokenize_chinese_chars"));
+    tree["normalizer"]["lowercase"] = false;
+    EXPECT_EQ(encode(tree, name, model, {{"model_max_length", 8}}, text),
+              obeyed ? (Ids{0, 9, 7, 6, 7, 9}) : (Ids{4, 9, 6, 10}));
+    EXPECT_EQ(warning_, "");
+  }
+}
+
+TEST_F(ClassesOfTransformers, SetThePrefixOfByteLevel) {
+  Json tree = small_with(R"({"pre_tokenizer":{"type":"ByteLevel","trim_offsets":true,
+      "add_prefix_space":true},"model":{"vocab":{"<s>":3,"Ġ":4}}})");
+  for (const auto& [name, model, obeyed, warned] :
+       {Case{"GPT2Tokenizer", "", true, false},
+        {"GPT2TokenizerFast", "bert", true, false},
+        {"RobertaTokenizer", "", true, false},
+        {"BartTokenizerFast", "", true, false},
+        {"CodeGenTokenizer", "", true, false},
+        {"GPTNeoXTokenizerFast", "", true, false},
+        {"TokenizersBackend", "gpt2", false, false},
+        {"PreTrainedTokenizerFast", "gpt2", false, true},
+        {"", "gpt2", true, false},
+        {"", "roberta", true, false},
+        {"", "bart", true, false},
+        {"", "llama", false, true},
+        {"", "bert", false, true}}) {
+    SCOPED_TRACE(name + " of " + model);
+    tree["pre_tokenizer"]["add_prefix_space"] = true;
+    EXPECT_EQ(encode(tree, name, model, {{"model_max_length", 8}}, "b"),
+              obeyed ? (Ids{1}) : (Ids{4, 1}));
+    EXPECT_EQ(warning_, "");
+    EXPECT_EQ(encode(tree, name, model, {{"add_prefix_space", false}}, "b"),
+              obeyed ? (Ids{1}) : (Ids{4, 1}));
+    EXPECT_EQ(warned_of("add_prefix_space false"), warned);
+    tree["pre_tokenizer"]["add_prefix_space"] = false;
+    EXPECT_EQ(encode(tree, name, model, {{"add_prefix_space", true}}, "b"),
+              obeyed ? (Ids{4, 1}) : (Ids{1}));
+    EXPECT_EQ(warned_of("add_prefix_space true"), warned);
+  }
+}
+
+// As published, Llama's classes say what tokenizer.json does not.
+TEST_F(ClassesOfTransformers, OfLlamaDifferWhereItsSpaceIsPut) {
+  const Json metaspace = small_with(R"({"pre_tokenizer":{"type":"Metaspace","replacement":"▁",
+      "prepend_scheme":"first"},"model":{"vocab":{"<s>":3,"▁":4}}})");
+  Json always = metaspace, never = metaspace, prepend = kSmall, plain = kSmall;
+  always["pre_tokenizer"]["prepend_scheme"] = "always";
+  never["pre_tokenizer"]["prepend_scheme"] = "never";
+  prepend["normalizer"] = {{"type", "Prepend"}, {"prepend", "a"}};
+  for (const auto& [tree, puts] : {std::pair{metaspace, true},
+                                   {always, true},
+                                   {never, false},
+                                   {prepend, true},
+                                   {plain, false}})
+    for (const auto& [name, model] : {std::pair{"LlamaTokenizer", ""}, {"", "llama"}}) {
+      encode(tree, name, model, {{"add_prefix_space", false}}, "b");
+      EXPECT_EQ(warned_of("add_prefix_space false"), puts) << tree;
+      encode(tree, name, model, {{"add_prefix_space", true}}, "b");
+      EXPECT_EQ(warning_, "") << tree;
+      encode(tree, name, model, Json::object(), "b");
+      EXPECT_EQ(warning_, "") << tree;
+    }
+}
+
+// Tokens that tokenizer_config.json adds to those of tokenizer.json, or changes.
+TEST(LoadTokenizer, AddsTheTokensOfItsConfiguration) {
+  const test::TemporaryFolder folder;
+  const Json tree = small_with(R"({"model":{"vocab":{"<s>":3," ":4,"A":5}}})");
+  const auto load = [&](const std::string& config, bool lower = false) {
+    Json now = tree;
+    if (lower) now["normalizer"] = {{"type", "Lowercase"}};
+    put(folder / "tokenizer.json", now.dump());
+    put(folder / "tokenizer_config.json", config);
+    return tokenizer::load_tokenizer(folder.str());
+  };
+  struct Case {
+    std::string config, text;
+    Ids ids;
+  };
+  for (const auto& [config, text, ids] : std::vector<Case>{
+           {"{}", "a b", {0, 4, 1}},
+           // Texts are matched as they are.
+           {R"({"eos_token":"aa"})", "a aa b", {0, 4, 6, 4, 1}},
+           {R"({"eos_token":{"content":"aa"}})", "a aa b", {0, 4, 6, 4, 1}},
+           {R"({"eos_token":{"content":"aa","lstrip":true}})", "a aa b", {0, 6, 4, 1}},
+           {R"({"eos_token":{"content":"aa","rstrip":true}})", "a aa b", {0, 4, 6, 1}},
+           {R"({"eos_token":{"content":"aa"}})", "baa", {1, 6}},
+           {R"({"eos_token":{"content":"aa","single_word":true}})", "baa", {1, 0, 0}},
+           {R"({"eos_token":{"content":"aa","single_word":true}})", "aab", {0, 2}},
+           {R"({"eos_token":{"content":"aa","single_word":true}})", "b aa", {1, 4, 6}},
+           // In the order of the members' names here, whatever that of the file.
+           {R"({"mask_token":"bb","cls_token":"aa","bos_token":"Ab"})", "aabbAb", {7, 8, 6}},
+           {R"({"additional_special_tokens":["bb",{"content":"aa"}],"pad_token":"Ab"})",
+            "aabbAb",
+            {8, 7, 6}},
+           // One that tokenizer.json adds stays as it is, but for added_tokens_decoder.
+           {R"({"bos_token":{"content":"<s>","lstrip":true}})", "a <s>", {0, 4, 3}},
+           {R"({"added_tokens_decoder":{"3":{"content":"<s>","lstrip":true}}})", "a <s>", {0, 3}},
+           {R"({"added_tokens_decoder":{"3":{"content":"<s>"}},)"
+            R"("bos_token":{"content":"<s>","lstrip":true}})",
+            "a <s>",
+            {0, 4, 3}},
+           {R"({"added_tokens_decoder":{"7":{"content":"bb"},"6":{"content":"aa"}}})",
+            "aabb",
+            {6, 7}},
+           // A token of the vocabulary keeps its id.
+           {R"({"eos_token":"A"})", "aA", {0, 5}},
+           {R"({"eos_token":"bA"})", "bA", {6}}}) {
+    SCOPED_TRACE(config + " " + text);
+    EXPECT_EQ(load(config)->encode(text), ids);
+  }
+  // A token is normalized unless it is special, or only a text.
+  for (const auto& [token, ids] : {std::pair{R"("A")", Ids{0, 5}},
+                                   {R"({"content":"A"})", {5, 5}},
+                                   {R"({"content":"A","special":true})", {0, 5}},
+                                   {R"({"content":"A","special":true,"normalized":true})", {5, 5}},
+                                   {R"({"content":"A","normalized":false})", {0, 5}}})
+    EXPECT_EQ(load(std::string(R"({"eos_token":)") + token + "}", true)->encode("aA"), ids)
+        << token;
+  EXPECT_TRUE(load(R"({"eos_token":"ab"})")->is_added(2));
+  EXPECT_FALSE(load("{}")->is_added(2));
+  for (const char* id : {"x", "-1", "1x", "", "16777216", "99999999999"})
+    expect_error(ExitCode::input, {"tokenizer_config.json", "expected an id"}, [&] {
+      load(std::string(R"({"added_tokens_decoder":{")") + id + R"(":{"content":"y"}}})");
+    });
+}
+
+// Models whose types older files do not name, and members that they leave out.
+TEST(TokenizerJson, ModelsDoAsTheirMembersSay) {
+  const auto encode = [](const std::string& change, const std::string& text) {
+    return load_with(change)->encode(text);
+  };
+  // A word of the vocabulary that no merges make.
+  const std::string whole = R"({"model":{"vocab":{"<s>":3,"ba":4})";
+  EXPECT_EQ(encode(whole + "}}", "ba"), (Ids{1, 0}));
+  EXPECT_EQ(encode(whole + R"(,"ignore_merges":false}})", "ba"), (Ids{1, 0}));
+  EXPECT_EQ(encode(whole + R"(,"ignore_merges":true}})", "ba"), (Ids{4}));
+  const std::string unknown = R"({"model":{"unk_token":"?","vocab":{"<s>":3,"?":4,"<0x78>":5})";
+  EXPECT_EQ(encode(unknown + "}}", "axyb"), (Ids{0, 4, 4, 1}));
+  EXPECT_EQ(encode(unknown + R"(,"fuse_unk":true}})", "axyb"), (Ids{0, 4, 1}));
+  EXPECT_EQ(encode(unknown + R"(,"byte_fallback":true}})", "axyb"), (Ids{0, 5, 4, 1}));
+  EXPECT_EQ(encode(R"({"model":{"unk_token":"","vocab":{"<s>":3}}})", "axb"),
+            encode(R"({"model":{"unk_token":null,"vocab":{"<s>":3}}})", "axb"));
+  const auto model = [](const std::string& model, const std::string& text) {
+    Json tree = kSmall;
+    tree["added_tokens"] = Json::array();
+    tree["model"] = Json::parse(model);
+    const test::TemporaryFolder folder;
+    return tokenizer::load_tokenizer(put(folder / "tokenizer.json", tree.dump()))->encode(text);
+  };
+  const std::string pieces =
+      R"("unk_token":"?","vocab":{"?":0,"a":1,"b":2,"##b":3,"-b":4},"max_input_chars_per_word":3)";
+  for (const std::string type : {"", R"("type":"WordPiece",)"}) {
+    EXPECT_EQ(model("{" + type + pieces + R"(,"continuing_subword_prefix":"##"})", "ab"),
+              (Ids{1, 3}));
+    EXPECT_EQ(model("{" + type + pieces + R"(,"continuing_subword_prefix":"-"})", "ab"),
+              (Ids{1, 4}));
+    EXPECT_EQ(model("{" + type + pieces + "}", "ab"), (Ids{1, 3}));
+  }
+  EXPECT_EQ(model(R"({"vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]})", "ab"), (Ids{2}));
+  const std::string unigram =
+      R"({"type":"Unigram","unk_id":0,"vocab":[["?",0],["a",-1],["<0x78>",-2]])";
+  EXPECT_EQ(model(unigram + "}", "ax"), (Ids{1, 0}));
+  EXPECT_EQ(model(unigram + R"(,"byte_fallback":false})", "ax"), (Ids{1, 0}));
+  EXPECT_EQ(model(unigram + R"(,"byte_fallback":true})", "ax"), (Ids{1, 2}));
+  EXPECT_EQ(model(unigram + R"(,"byte_fallback":true})", "ay"), (Ids{1, 0}));
+}
+
+// What the cleanup of the library repairs, and what a piece inside a word is.
+TEST(Decoder, OfWordPieceRepairsWhatItSplit) {
+  const auto decode = [](const std::string& token, bool cleanup) {
+    Json tree = small_with(std::string(R"({"decoder":{"type":"WordPiece","prefix":"##",
+        "cleanup":)") + (cleanup ? "true" : "false") +
+                           "}}");
+    tree["model"]["vocab"][token] = 3, tree["model"]["merges"] = Json::array();
+    tree["added_tokens"] = Json::array();
+    const test::TemporaryFolder folder;
+    const auto t = tokenizer::load_tokenizer(put(folder / "tokenizer.json", tree.dump()));
+    EXPECT_EQ(t->decode(Ids{3}), token);
+    return t->decode(Ids{0, 3});
+  };
+  for (const auto& [token, repaired] : {std::pair{".", "a."},
+                                        {"?", "a?"},
+                                        {"!", "a!"},
+                                        {",", "a,"},
+                                        {"' ", "a'"},
+                                        {"n't", "an't"},
+                                        {"'m", "a'm"},
+                                        {"do not", "a don't"},
+                                        {"'s", "a's"},
+                                        {"'ve", "a've"},
+                                        {"'re", "a're"},
+                                        {"'ll", "a 'll"},
+                                        {";", "a ;"},
+                                        {"word", "a word"},
+                                        {"'", "a '"}}) {
+    EXPECT_EQ(decode(token, true), repaired);
+    EXPECT_EQ(decode(token, false), std::string("a ") + token);
+  }
+  for (const bool cleanup : {false, true}) {
+    const auto inside = load_with(std::string(R"({"decoder":{"type":"WordPiece","prefix":"##",
+        "cleanup":)") + (cleanup ? "true" : "false") +
+                                  R"(},"model":{"vocab":{"<s>":3,"##x":4}}})");
+    EXPECT_EQ(inside->decode(Ids{0, 4, 1}), "ax b");
+    EXPECT_EQ(inside->decode(Ids{4, 0}), "##x a");
+  }
+}
+
+TEST(Decoder, OfOtherKindsStripsWhatItSays) {
+  const auto decode = [](const std::string& decoder, const Ids& ids) {
+    return load_with(R"({"model":{"vocab":{"<s>":3,"a</w>":4,"__a__":5,"_":6,"</w>":7,"▁b":8,
+                         "▁▁":9}},"decoder":)" +
+                     decoder + "}")
+        ->decode(ids);
+  };
+  const std::string suffix = R"({"type":"BPEDecoder","suffix":"</w>"})";
+  EXPECT_EQ(decode(suffix, {4, 4, 4}), "a a a");
+  EXPECT_EQ(decode(suffix, {4, 0}), "a a");
+  EXPECT_EQ(decode(suffix, {0, 7}), "a");
+  const auto strip = [](int start, int stop) {
+    return R"({"type":"Strip","content":"_","start":)" + std::to_string(start) + R"(,"stop":)" +
+           std::to_string(stop) + "}";
+  };
+  EXPECT_EQ(decode(strip(0, 0), {0, 5}), "a__a__");
+  EXPECT_EQ(decode(strip(1, 0), {0, 5}), "a_a__");
+  EXPECT_EQ(decode(strip(0, 1), {0, 5}), "a__a_");
+  EXPECT_EQ(decode(strip(2, 0), {0, 5}), "aa__");
+  EXPECT_EQ(decode(strip(3, 3), {5, 6}), "a");
+  const auto metaspace = [](const std::string& more) {
+    return R"({"type":"Metaspace","replacement":"▁")" + more + "}";
+  };
+  EXPECT_EQ(decode(metaspace(""), {8, 8, 9}), "b b  ");
+  EXPECT_EQ(decode(metaspace(R"(,"prepend_scheme":"first")"), {8, 8, 9}), "b b  ");
+  EXPECT_EQ(decode(metaspace(R"(,"prepend_scheme":"never")"), {8, 8, 9}), " b b  ");
+  EXPECT_EQ(decode(metaspace(""), {9, 8}), " b");
+  EXPECT_EQ(load_with("{}")->decode(Ids{0, 1, 2}), "a b ab");  // without a decoder
+}
+
+// Members of tokenizer.json's added tokens, and which files obey a configuration beside them.
+TEST(LoadTokenizer, AddsTheTokensOfTokenizerJson) {
+  const auto encode = [](const std::string& tokens, const std::string& text) {
+    return load_with(R"({"model":{"vocab":{"<s>":3," ":4}},"added_tokens":[)" + tokens + "]}")
+        ->encode(text);
+  };
+  EXPECT_EQ(encode(R"({"id":5,"content":"aa"})", "baa aa"), (Ids{1, 5, 4, 5}));
+  EXPECT_EQ(encode(R"({"id":5,"content":"aa","single_word":true})", "baa aa"),
+            (Ids{1, 0, 0, 4, 5}));
+  EXPECT_EQ(encode(R"({"id":5,"content":"aa","single_word":true})", "aab aa"), (Ids{0, 2, 4, 5}));
+  EXPECT_EQ(encode(R"({"id":5,"content":"aa","lstrip":true})", "b aa b"), (Ids{1, 5, 4, 1}));
+  EXPECT_EQ(encode(R"({"id":5,"content":"aa","rstrip":true})", "b aa b"), (Ids{1, 4, 5, 1}));
+  EXPECT_EQ(encode(R"({"id":99,"content":""},{"id":5,"content":"aa"})", "aa"), (Ids{5}));
+  const test::TemporaryFolder folder;
+  const std::string lower = small_with(R"({"normalizer":{"type":"BertNormalizer"},
+      "model":{"vocab":{"<s>":3,"A":4}}})")
+                                .dump();
+  put(folder / "tokenizer_config.json",
+      R"({"tokenizer_class":"BertTokenizer","do_lower_case":false})");
+  EXPECT_EQ(tokenizer::load_tokenizer(put(folder / "other.json", lower))->encode("A"), (Ids{0}));
+  EXPECT_EQ(tokenizer::load_tokenizer(put(folder / "tokenizer.json", lower))->encode("A"),
+            (Ids{4}));
+}
+
+// The files of SentencePiece models, with what their configurations leave out.
+TEST(LoadTokenizer, TakesTheUsualTokensOfT5AndLlama) {
+  const test::TemporaryFolder t5, llama, byt5;
+  put(t5 / "spiece.model", test::get(fixtures + "/spm_unigram.model"));
+  put(llama / "tokenizer.model", test::get(fixtures + "/spm_bpe.model"));
+  const auto load = [](const test::TemporaryFolder& folder, const std::string& config) {
+    put(folder / "tokenizer_config.json", config);
+    return tokenizer::load_tokenizer(folder.str());
+  };
+  for (const std::string name : {R"({"tokenizer_class":"T5Tokenizer"})",
+                                 R"({"tokenizer_class":"T5TokenizerFast"})", R"({"a":1})"}) {
+    const auto t = load(t5, name);
+    EXPECT_EQ(t->vocab_size(), 600);
+    ASSERT_EQ(t->sentinel_ids().size(), 100u);
+    EXPECT_EQ(t->sentinel_ids()[0], 599);
+    EXPECT_EQ(t->sentinel_ids()[99], 500);
+    EXPECT_EQ(t->encode_with_specials(""), (Ids{1}));
+  }
+  EXPECT_EQ(load(t5, R"({"extra_ids":0})")->vocab_size(), 500);
+  for (const std::string name : {R"({"tokenizer_class":"LlamaTokenizer"})",
+                                 R"({"tokenizer_class":"LlamaTokenizerFast"})", "{}"}) {
+    EXPECT_EQ(load(llama, name)->encode_with_specials(""), (Ids{1}));
+    EXPECT_EQ(load(llama, name)->begin_of_text(), 1);
+  }
+  EXPECT_EQ(load(llama, R"({"add_bos_token":false})")->encode_with_specials(""), (Ids{}));
+  EXPECT_EQ(load(llama, R"({"add_eos_token":true})")->encode_with_specials(""), (Ids{1, 2}));
+  EXPECT_EQ(load(llama, R"({"bos_token":"</s>"})")->encode_with_specials(""), (Ids{2}));
+  EXPECT_EQ(load(llama, R"({"bos_token":{"content":"</s>"}})")->encode_with_specials(""), (Ids{2}));
+  expect_error(ExitCode::input, {"T5Tokenizer"},
+               [&] { load(llama, R"({"tokenizer_class":"T5Tokenizer"})"); });
+  // ByT5's special tokens come before its bytes, 3 to 258, and its sentinels behind them.
+  const auto with_token = [&](int id) {
+    return load(byt5, R"({"tokenizer_class":"ByT5Tokenizer","added_tokens_decoder":{")" +
+                          std::to_string(id) + R"(":{"content":"<x>"}}})");
+  };
+  for (const int id : {0, 2, 259, 300, 400}) EXPECT_EQ(with_token(id)->encode("<x>"), (Ids{id}));
+  for (const int id : {3, 100, 258})
+    expect_error(ExitCode::input, {"is a byte's"}, [&] { with_token(id); });
+  EXPECT_EQ(load(byt5, R"({"tokenizer_class":"ByT5Tokenizer","extra_ids":7,
+                           "additional_special_tokens":["<y>"]})")
+                ->vocab_size(),
+            260);
+  EXPECT_EQ(load(byt5, R"({"tokenizer_class":"ByT5Tokenizer"})")->encode_with_specials("a</s>"),
+            (Ids{100, 1}));  // one end is enough
+}
+
+TEST(LoadTokenizer, SpecialIdsOfBytesAreNoText) {
+  const auto bytes = tokenizer::load_tokenizer("bytes");
+  EXPECT_EQ(bytes->decode(Ids{'a', 256, 257, 258, 259, 'b', 255}), "ab\xFF");
+  EXPECT_FALSE(bytes->knows(260) || bytes->knows(-1));
+  EXPECT_EQ(bytes->sentinel_ids().front(), 260);
+  EXPECT_EQ(bytes->sentinel_ids().size(), 100u);
+}
+
+// A language's code is matched at the start of a text, so that such a text is not cut.
+TEST(Marian, TextsThatBeginWithACodeAreNotCut) {
+  const auto marian =
+      tokenizer::load_tokenizer(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/marian");
+  EXPECT_GT(marian->safe_cut("the man and the"), 0u);
+  EXPECT_EQ(marian->safe_cut(">>fra<< the man and the"), 0u);
+  EXPECT_EQ(marian->encode(">>none<<the")[0], *marian->special_ids().unknown);
+  Ids ids = marian->target().encode("the");
+  const std::string text = marian->decode(ids);
+  const tokenizer::SpecialIds special = marian->special_ids();
+  for (const auto& id : {special.end, special.pad, special.unknown}) {
+    ids.push_back(*id), ids.insert(ids.begin(), *id);
+    EXPECT_EQ(marian->decode(ids), text);
+  }
+}
+
 class Malformed : public testing::Test {
  protected:
   void refused(const char* change, std::initializer_list<std::string> words) {
@@ -572,6 +958,105 @@ TEST(SentencePieceFile, RefusesBrokenModels) {
   refused(unknown + field(2, number(3, 3)), {"word", "not supported"});
   refused(unknown + field(3, field(2, "\xFF\xFF\xFF\xFFx")), {"normalizer_spec", "character map"});
   refused(unknown + field(5, field(2, "x")), {"denormalization"});
+}
+
+// A field with a number above 15, and a piece with its score and kind.
+std::string far_field(int field, const std::string& value) {
+  return std::string{static_cast<char>((field << 3 & 0x7F) | 0x80), static_cast<char>(field >> 4)} +
+         value;
+}
+std::string piece_of(const std::string& text, float score = 0, int kind = 1) {
+  std::string bytes = "\x15" + std::string(4, '\0');
+  test::store(bytes, 1, score);
+  return field(1, field(1, text) + bytes + number(3, kind));
+}
+
+// The members of a SentencePiece model that say what becomes of spaces, and what they are where
+// the file has none of them. Pieces are single characters, so that ids spell the text.
+TEST(SentencePieceFile, DefaultsAndFlagsOfSpaces) {
+  const test::TemporaryFolder folder;
+  const std::string pieces = piece_of("?", 0, 2) + piece_of("▁", -1) + piece_of("a", -1) +
+                             piece_of("b", -1) + piece_of(" ", -1) + piece_of("</s>", 0, 3);
+  const auto spelled = [](const Ids& ids) {
+    std::string text;
+    for (const std::int32_t id : ids) text += "?_ab /"[static_cast<std::size_t>(id)];
+    return text;
+  };
+  const auto load = [&](const std::string& more) {
+    return tokenizer::load_tokenizer(put(folder / "x.model", pieces + more));
+  };
+  const auto rules = [](const std::string& fields) { return field(3, fields); };
+  const std::string suffix = field(2, far_field(24, std::string(1, '\1'))),
+                    no_prefix = number(3, 0), keep = number(4, 0), plain = number(5, 0);
+  struct Case {
+    std::string more, spelled, decoded;
+  };
+  for (const int type : {1, 2})
+    for (const auto& [more, ids, decoded] :
+         std::vector<Case>{{"", "_a_b", "a b"},
+                           {rules(number(3, 1) + number(4, 1) + number(5, 1)), "_a_b", "a b"},
+                           {rules(no_prefix), "a_b", "a b"},
+                           {rules(keep), "___a__b_", "  a  b "},
+                           {rules(keep + no_prefix), "__a__b_", "  a  b "},
+                           {rules(plain), " a b", " a b"},
+                           {rules(plain + keep + no_prefix), "  a  b ", "  a  b "},
+                           {suffix, "a_b_", "a b "},
+                           {suffix + rules(no_prefix), "a_b", "a b"},
+                           {suffix + rules(keep), "__a__b__", " a  b  "}}) {
+      SCOPED_TRACE(std::to_string(type) + testing::PrintToString(more));
+      const auto t = load((type == 1 ? "" : field(2, number(3, type))) + more);
+      const Ids found = t->encode("  a  b ");
+      EXPECT_EQ(spelled(found), ids);
+      EXPECT_EQ(t->decode(found), decoded);
+      for (const char* text : {"a", "a b a", " b"}) {  // pieces cut where that is said to be safe
+        const std::string whole = std::string(text) + " a";
+        const std::size_t cut = t->safe_cut(whole);
+        Ids parts = t->encode(whole.substr(0, cut));
+        for (const std::int32_t id : t->encode(whole.substr(cut))) parts.push_back(id);
+        EXPECT_EQ(parts, t->encode(whole)) << cut;
+      }
+    }
+  // Spaces at the start of a text: all of them are put there, or the first.
+  EXPECT_EQ(load("")->decode(Ids{1, 1, 2}), "a");
+  EXPECT_EQ(load(rules(no_prefix))->decode(Ids{1, 1, 2}), "a");
+  EXPECT_EQ(load(rules(keep))->decode(Ids{1, 1, 2}), " a");
+  EXPECT_EQ(load(rules(keep + no_prefix))->decode(Ids{1, 1, 2}), "  a");
+  EXPECT_EQ(load("")->decode(Ids{2, 0, 5, 3}), "a ⁇ b");
+  EXPECT_EQ(load(field(2, std::string("\xE2\x02\x01!", 4)))->decode(Ids{2, 0, 5, 3}), "a!b");
+}
+
+// A user-defined piece wins over splits of its text by its length times the best score, less 0.1.
+TEST(SentencePieceFile, UserDefinedPiecesHaveTheScoreOfTheirLength) {
+  const test::TemporaryFolder folder;
+  const auto encode = [&](float a, float b, int kind, int type = 1) {
+    const std::string bytes = field(2, number(3, type)) + field(3, number(3, 0)) +
+                              piece_of("?", 0, 2) + piece_of("a", a) + piece_of("b", b) +
+                              piece_of("ab", kind == 1 ? -9 : 0, kind);
+    return tokenizer::load_tokenizer(put(folder / "x.model", bytes))->encode("ab");
+  };
+  EXPECT_EQ(encode(-1, -1, 1), (Ids{1, 2}));
+  EXPECT_EQ(encode(-1, -1, 4), (Ids{3}));
+  EXPECT_EQ(encode(5, 5, 4), (Ids{1, 2}));       // 10 and 9.9
+  EXPECT_EQ(encode(5, 4.8f, 4), (Ids{3}));       // 9.8 and 9.9
+  EXPECT_EQ(encode(0.05f, 0.04f, 4), (Ids{3}));  // 0.09 and 2 * 0.1 - 0.1
+  EXPECT_EQ(encode(5, 5, 4, 2), (Ids{3}));       // BPE matches it before anything else
+}
+
+// What stands for no piece is one unknown piece, whose score is ten less than the least.
+TEST(SentencePieceFile, UnknownCharactersAreOnePiece) {
+  const test::TemporaryFolder folder;
+  const auto load = [&](int type, const std::string& pieces) {
+    return tokenizer::load_tokenizer(
+        put(folder / "x.model", field(2, number(3, type)) + field(3, number(3, 0)) +
+                                    field(5, field(2, "")) + piece_of("?", 0, 2) + pieces));
+  };
+  for (const int type : {1, 2})
+    EXPECT_EQ(load(type, piece_of("a", -1))->encode("axya"), (Ids{1, 0, 1}));
+  const std::string likely = piece_of("def", -0.1f) + piece_of("defg", -0.1f),
+                    rare = piece_of("cd", -5) + piece_of("e", -5) + piece_of("f", -5);
+  // 15 and 15.1; 15.2 and 15.1
+  EXPECT_EQ(load(1, rare + piece_of("g", -0.2f) + likely)->encode("cdef"), (Ids{1, 2, 3}));
+  EXPECT_EQ(load(1, rare + piece_of("g", -0.2f) + likely)->encode("cdefg"), (Ids{0, 6}));
 }
 
 TEST(Unigram, BreaksTiesAsTheReferences) {
@@ -909,6 +1394,67 @@ TEST(Tokenizer, SplitsAndReplacesAtEmptyMatches) {
   };
   EXPECT_EQ(replace("^")->encode("b"), (Ids{2}));
   EXPECT_EQ(replace("$")->encode("b"), (Ids{1, 0}));
+}
+
+// The ranges of the basic tokenizer of BERT, which tokenizers has with U+2B920 for U+2B820.
+TEST(TokenizerJson, PutsSpacesAroundChineseCharacters) {
+  const auto encode = [](const std::string& normalizer, const std::string& text) {
+    return load_with(R"({"normalizer":{"type":"BertNormalizer")" + normalizer +
+                     R"(},"model":{"unk_token":"?","vocab":{"<s>":3," ":4,"?":5,"A":6,"é":7}}})")
+        ->encode(text);
+  };
+  const std::string keep = R"(,"clean_text":false,"strip_accents":false,"lowercase":false)";
+  const auto spaced = [&](std::uint32_t c) {
+    std::string text = "a";
+    text::append_utf8(text, c);
+    const Ids ids = encode(keep, text + "b");
+    EXPECT_TRUE(ids == (Ids{0, 4, 5, 4, 1}) || ids == (Ids{0, 5, 1})) << std::hex << c;
+    return ids.size() == 5;
+  };
+  for (const std::uint32_t c :
+       {0x3400, 0x4DBF, 0x4E00, 0x9FFF, 0xF900, 0xFAFF, 0x20000, 0x2A6DF, 0x2A700, 0x2B73F, 0x2B740,
+        0x2B81F, 0x2B920, 0x2CEAF, 0x2F800, 0x2FA1F})
+    EXPECT_TRUE(spaced(c)) << std::hex << c;
+  for (const std::uint32_t c : {0x33FF, 0x4DC0, 0x4DFF, 0xA000, 0xF8FF, 0xFB00, 0x1FFFF, 0x2A6E0,
+                                0x2A6FF, 0x2B820, 0x2B91F, 0x2CEB0, 0x2F7FF, 0x2FA20})
+    EXPECT_FALSE(spaced(c)) << std::hex << c;
+  // Members that are absent are on, and accents go where capitals do.
+  EXPECT_EQ(encode("", "a中b"), (Ids{0, 4, 5, 4, 1}));
+  EXPECT_EQ(encode(R"(,"handle_chinese_chars":false)", "a中b"), (Ids{0, 5, 1}));
+  EXPECT_EQ(encode("", "a\x01\x7F\uFFFD\u200B\tb"), (Ids{0, 4, 1}));
+  EXPECT_EQ(encode(R"(,"clean_text":false)", "a\x01\uFFFDb"), (Ids{0, 5, 5, 1}));
+  EXPECT_EQ(encode("", "Aa"), (Ids{0, 0}));
+  EXPECT_EQ(encode(R"(,"lowercase":false)", "Aé"), (Ids{6, 7}));
+  EXPECT_EQ(encode("", "é"), (Ids{5}));  // e is not in the vocabulary
+  EXPECT_EQ(encode(R"(,"strip_accents":false)", "Aé"), (Ids{0, 7}));
+}
+
+// A piece goes on behind a space only where texts are not split there.
+TEST(TokenizerJson, SplitsAtMetaspacesUnlessItSaysOtherwise) {
+  const auto encode = [](const std::string& more, const std::string& text) {
+    return load_with(R"({"pre_tokenizer":{"type":"Metaspace","replacement":"▁")" + more +
+                     R"(},"model":{"vocab":{"<s>":3,"▁":4,"a▁":5},"merges":["a ▁"]}})")
+        ->encode(text);
+  };
+  const std::string never = R"(,"prepend_scheme":"never")";
+  EXPECT_EQ(encode(never, "a a"), (Ids{0, 4, 0}));
+  EXPECT_EQ(encode(never + R"(,"split":true)", "a a"), (Ids{0, 4, 0}));
+  EXPECT_EQ(encode(never + R"(,"split":false)", "a a"), (Ids{5, 0}));
+  for (const std::string always : {"", R"(,"prepend_scheme":"always")"}) {
+    EXPECT_EQ(encode(always, "a a"), (Ids{4, 0, 4, 0}));
+    EXPECT_EQ(encode(always, " a"), (Ids{4, 0}));
+    EXPECT_EQ(encode(always, "a<s>a"), (Ids{4, 0, 3, 4, 0}));
+  }
+  EXPECT_EQ(encode(R"(,"prepend_scheme":"first")", "a<s>a"), (Ids{4, 0, 3, 0}));
+  EXPECT_EQ(encode(R"(,"add_prefix_space":false)", "a a"), (Ids{0, 4, 0}));
+}
+
+TEST(Tokenizer, SaysWhatATokenStandsForInsideAText) {
+  EXPECT_EQ(load_with("{}")->token_text(0), " a");
+  EXPECT_EQ(load_with("{}")->token_text(3), "<s>");
+  EXPECT_EQ(load_with(R"({"decoder":{"type":"Fuse"}})")->token_text(2), "ab");
+  const auto wordpiece = tokenizer::load_tokenizer(fixtures + "/bert.json");
+  EXPECT_EQ(wordpiece->token_text(wordpiece->encode("a")[0]), " a");
 }
 
 // The ids of tokenizers 0.23.
