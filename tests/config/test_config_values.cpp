@@ -301,6 +301,103 @@ TEST_F(ConfigValues, RanksDecideTheLayout) {
             "");
 }
 
+// As many sequences as 4096 tokens have, in a divisor of a replica's, but for stages four times as
+// many micro-batches.
+TEST_F(ConfigValues, AutomaticMicroBatches) {
+  const auto size = [this](const std::vector<std::string>& overrides, int ranks,
+                           const std::string& data = kData) {
+    config::Config c =
+        load(kModel + data + "train: {global_batch_size: 48, seq_len: 128}\n", overrides);
+    config::resolve_for_ranks(c, ranks);
+    return c.train.micro_batch();
+  };
+  EXPECT_EQ(size({"train.seq_len=1024"}, 1), 4) << "4 * 1024 are 4096";
+  EXPECT_EQ(size({"train.seq_len=1025"}, 1), 3);
+  EXPECT_EQ(size({"train.seq_len=5000"}, 1), 1) << "the least";
+  EXPECT_EQ(size({"train.seq_len=1024", "train.global_batch_size=50"}, 1), 2);
+  EXPECT_EQ(size({}, 2), 24) << "of 24 on each of two ranks";
+  EXPECT_EQ(size({"train.seq_len=4096", "parallel.context=2"}, 2), 2) << "of the ranks' halves";
+  EXPECT_EQ(size({"parallel.pipeline=2"}, 2), 6) << "eight of them";
+  EXPECT_EQ(size({"parallel.pipeline=2", "train.global_batch_size=8"}, 2), 1);
+  EXPECT_EQ(size({"parallel.pipeline=2", "train.global_batch_size=4"}, 2), 1) << "fewer there are";
+  EXPECT_EQ(size({"train.micro_batch_size=16"}, 1), 16) << "as it is written";
+}
+
+TEST_F(ConfigValues, SizesThatWouldOverflowAreRefused) {
+  const std::string text = kModel + kData + "train: {global_batch_size: 16, seq_len: 128}\n";
+  const auto problem = [&](const std::vector<std::string>& overrides) {
+    return rank_errors(load(text, overrides), 1);
+  };
+  // 1e7 micro-batches of one sequence, and one more.
+  EXPECT_EQ(problem({"train.global_batch_size=10000000", "train.micro_batch_size=1"}), "");
+  EXPECT_NE(problem({"train.global_batch_size=10000001", "train.micro_batch_size=1"})
+                .find("micro-batches of train.micro_batch_size 1"),
+            std::string::npos);
+  EXPECT_EQ(problem({"train.global_batch_size=20000000", "train.micro_batch_size=2"}), "");
+  // Tokens times the widest part times layers: 2^17 sequences of 2^10 tokens, 2^20 words.
+  const auto wide = [&](const std::string& layers) {
+    return problem({"train.seq_len=1024", "train.global_batch_size=131072",
+                    "train.micro_batch_size=131072", "model.vocab_size=1048576",
+                    "model.n_layers=" + layers});
+  };
+  EXPECT_EQ(wide("71"), "") << "2^47 * 71 = 9.99e15";
+  EXPECT_NE(wide("72").find(" activations in this model"), std::string::npos) << "1.01e16";
+}
+
+// What a resumed run may change of its model without being another one.
+TEST_F(ConfigValues, ChangesThatLeaveAModelTheSame) {
+  const std::string experts = "model.experts.count=4";
+  struct Case {
+    std::string change;
+    bool same;
+    std::vector<std::string> of = {};
+  };
+  for (const Case& c : {
+           Case{"model.dropout=0.2", true},
+           {"model.dropout.ffn=0.2", true},
+           {"model.init_std=0.5", true},
+           {"model.padding_idx=3", true},
+           {"model.rope.theta=5", true, {"model.position=rope"}},
+           {"model.max_seq_len=512", true, {"model.position=rope"}},
+           {"model.max_seq_len=512", false, {"model.position=learned"}},
+           {"model.experts.balance.coefficient=0.5", true, {experts}},
+           {"model.experts.z_loss=0.5", true, {experts}},
+           {"model.experts.balance.type=bias", false, {experts}},
+           {"model.experts.balance.rate=0.5", true, {experts, "model.experts.balance.type=bias"}},
+           {"model.vocab_size=2000", false},
+           {"model.n_layers=4", false},
+           {"model.norm_eps=0.1", false},
+           {"model.bias=false", false},
+           {"model.tie_embeddings=false", false},
+           {"model.norm=rmsnorm", false},
+           {"model.attention.window=4", false},
+           {"model.experts.top_k=1", false, {experts}},
+       }) {
+    std::vector<std::string> both = c.of;
+    both.push_back("train.seq_len=16");
+    const config::Config before = load(kModel + kData, both);
+    both.push_back(c.change);
+    const std::string changed = config::changed_model(before, load(kModel + kData, both));
+    EXPECT_EQ(changed.empty(), c.same) << c.change << ": " << changed;
+  }
+}
+
+TEST_F(ConfigValues, SettingsOfADump) {
+  const auto all = config::settings_of(
+      "run:\n  name: a: b\ntrain:\n  steps: 3\n  deep:\n    x: [1, 2]\n  seed: 4\nprecision: bf16\n"
+      "no key\n");
+  std::vector<std::string> lines;
+  for (const auto& s : all) lines.push_back(s.key + "=" + s.value);
+  EXPECT_EQ(lines,
+            (std::vector<std::string>{"run.name=a: b", "train.steps=3", "train.deep.x=[1, 2]",
+                                      "train.seed=4", "precision=bf16"}));
+  const config::Config before = load(kModel + kData, {"train.steps=5"}),
+                       now = load(kModel + kData, {"train.steps=6", "optimizer.lr=0.5"});
+  EXPECT_EQ(config::changed_settings(before, now, {"train."}), "train.steps 5");
+  EXPECT_EQ(config::changes_between(before, now, {"optimizer.", "train."}).size(), 2u);
+  EXPECT_EQ(config::changed_settings(before, before, {""}), "");
+}
+
 TEST_F(ConfigValues, TheReferenceNamesEveryKey) {
   const std::string page = config::config_reference();
   for (const std::string& key : every_key())

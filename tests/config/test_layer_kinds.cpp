@@ -71,6 +71,38 @@ TEST(LayerKinds, KeepOneOfEachWhereAStackIsShortened) {
   EXPECT_EQ(c.model.layers, (std::vector<std::string>{"local", "global"}));
 }
 
+TEST(LayerKinds, OfTheModelDropAndShorten) {
+  EXPECT_FALSE(parsed("family: decoder, n_layers: 2, dropout: 0").model.drops());
+  EXPECT_TRUE(parsed("family: decoder, n_layers: 2, dropout: {ffn: 0.1}").model.drops());
+  EXPECT_TRUE(parsed(kMixed).model.drops()) << "of one kind alone";
+  EXPECT_TRUE(
+      parsed("family: decoder, n_layers: 2, experts: {count: 4, jitter: 0.1}").model.drops());
+  EXPECT_FALSE(
+      parsed("family: decoder, n_layers: 2, experts: {count: 4, jitter: 0}").model.drops());
+  ModelConfig m = parsed(kMixed).model;  // local, local, global, local, local
+  const auto shortened = [](ModelConfig of, std::int64_t least) {
+    of.shorten(least);
+    std::vector<std::int64_t> heads;
+    const auto stacks = of.stacks();
+    for (const LayerConfig& l : stacks[0]) heads.push_back(l.n_heads);
+    return heads;
+  };
+  using Heads = std::vector<std::int64_t>;
+  EXPECT_EQ(shortened(m, 1), (Heads{4, 8}));
+  EXPECT_EQ(shortened(m, 3), (Heads{4, 4, 8})) << "in the stack's order";
+  EXPECT_EQ(shortened(m, 4), (Heads{4, 4, 8, 4}));
+  EXPECT_EQ(shortened(m, 9), (Heads{4, 4, 8, 4, 4}));
+  EXPECT_FALSE(m.uniform());
+  EXPECT_TRUE(parsed("family: decoder, n_layers: 2").model.uniform());
+  // Experts in every other layer, two of four.
+  ModelConfig sparse = parsed("family: decoder, n_layers: 4, experts: {count: 4, every: 2}").model;
+  EXPECT_EQ(sparse.layers_with_experts(), 2);
+  const auto before = sparse.stacks()[0];
+  sparse.keep_layers(0, {1, 2, 3});
+  EXPECT_EQ(sparse.layers_with_experts(), 2);
+  EXPECT_EQ(sparse.stacks()[0], (std::vector<LayerConfig>{before[1], before[2], before[3]}));
+}
+
 TEST(LayerKinds, ThatAreWrongAreRefused) {
   const std::string base = "family: decoder, n_layers: 4, ";
   const std::vector<std::pair<std::string, std::string>> cases{

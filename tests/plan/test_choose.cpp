@@ -1,6 +1,9 @@
 // What `auto` becomes, against plans of all there is to choose from.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <set>
+
 #include "core/error.h"
 #include "plan/choose.h"
 #include "plan/prediction.h"
@@ -322,6 +325,151 @@ TEST(Choose, AFitKeepsTokensThatNoChoiceHas) {
     EXPECT_EQ(fit->choice == plan::LayoutChoice::of(c),
               fitting.recompute == config::Recompute::none);
   }
+}
+
+// Above 4096 tokens, behind more sizes that do not fit than are tried in a row: alone in its step
+// it shares the memory of gradients, here of a large vocabulary.
+TEST(Choose, TheLargestThoughManySmallerOnesDoNotFit) {
+  const config::Config c = config::parse_config(
+      "model: {family: encoder, vocab_size: 16000000, d_model: 64, n_layers: 4, n_heads: 4, "
+      "position: rope, dropout: 0, heads: [{type: classify, classes: 3}]}\n"
+      "data: {train: {type: labelled, path: a.tsv}}\n",
+      "test",
+      {"train.seq_len=1024", "train.global_batch_size=60", "train.micro_batch_size=auto",
+       "recompute=none", "device=cuda"});
+  std::map<std::int64_t, Planned> sizes;
+  for (const std::int64_t size : {1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60}) {
+    config::Config with = c;
+    with.train.set_micro_batch(size);
+    sizes[size] = planned(with, 1, memory_of(1));
+  }
+  const std::int64_t memory = sizes[60].bytes;
+  ASSERT_LE(sizes[4].bytes, memory);
+  for (const std::int64_t size : {12, 15, 20, 30}) ASSERT_GT(sizes[size].bytes, memory) << size;
+  ASSERT_LT(sizes[60].seconds, 0.99 * sizes[10].seconds);
+  const plan::Choice largest = plan::choose(c, 1, memory_of(memory));
+  EXPECT_EQ(largest.layout.micro_batch(), 60) << largest.micro_batch_text;
+  EXPECT_NE(largest.micro_batch_text.find("all sequences of a rank"), std::string::npos);
+  EXPECT_LE(plan::choose(c, 1, memory_of(memory - 1)).layout.micro_batch(), 10);
+}
+
+// Of what is said, the numbers are those of the plans.
+TEST(Choose, SaysWhyWithNumbers) {
+  const config::Config c = choose_config(
+      kSmall, {"model.dropout=0.1", "train.micro_batch_size=16", "train.global_batch_size=16"});
+  const auto with = [&](config::Recompute r, std::int64_t layers = 0) {
+    config::Config one = c;
+    one.recompute = r, one.recompute_layers = layers;
+    return planned(one, 1, memory_of(1));
+  };
+  const auto gb = [](std::int64_t bytes) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g GB", static_cast<double>(bytes) / 1e9);
+    return std::string(text);
+  };
+  using enum config::Recompute;
+  const std::int64_t all = with(none).bytes, one = with(selective, 1).bytes,
+                     two = with(selective, 2).bytes;
+  ASSERT_GT(one, two);
+  EXPECT_EQ(plan::choose(c, 1, memory_of(all)).recompute_text,
+            "none (auto: fits in " + gb(all) + " with micro-batch 16)");
+  const std::string unfit = " (auto: none takes " + gb(all) + " and does not fit in ";
+  EXPECT_EQ(plan::choose(c, 1, memory_of(one)).recompute_text,
+            "selective in 1 block" + unfit + gb(one) + ")");
+  EXPECT_EQ(plan::choose(c, 1, memory_of(two)).recompute_text,
+            "selective in 2 blocks" + unfit + gb(two) + ")");
+  EXPECT_EQ(plan::choose(c, 1, memory_of(1000)).recompute_text,
+            "full (auto: does not fit in 1e-06 GB even so)");
+  plan::DeviceModel reserved = memory_of(all);
+  reserved.reserve_bytes = 1;
+  EXPECT_NE(plan::choose(c, 1, reserved).layout.recompute, none) << "what is reserved is left";
+  config::Config free = c;
+  free.train.micro_batch_size = 0;
+  const plan::Choice least = plan::choose(free, 1, memory_of(1000));
+  config::Config smallest = c;
+  smallest.train.micro_batch_size = 1, smallest.recompute = full;
+  EXPECT_EQ(least.micro_batch_text, "1 (auto: the smallest; it takes " +
+                                        gb(planned(smallest, 1, memory_of(1)).bytes) +
+                                        " and does not fit in 1e-06 GB)");
+}
+
+// A resumed run takes over what it chose, each in its own unit.
+TEST(Choose, AResumedRunKeepsTokensAndBlocks) {
+  const config::Config c = choose_config(
+      kChosenModels[4], {"train.global_batch_tokens=8k", "train.seq_len=64", "device=cpu"});
+  const plan::Choice tokens =
+      plan::choose(c, 1, memory_of(std::int64_t{1} << 40),
+                   plan::EarlierChoice{"a",
+                                       {.recompute = config::Recompute::full,
+                                        .recompute_layers = 2,
+                                        .micro_batch_tokens = 256}});
+  EXPECT_EQ(tokens.layout.micro_batch_tokens, 256);
+  EXPECT_EQ(tokens.layout.micro_batch_size, 0);
+  EXPECT_EQ(tokens.layout.recompute_layers, 2);
+  EXPECT_EQ(tokens.micro_batch_text, "256 tokens (auto: as in a)");
+  EXPECT_EQ(tokens.recompute_text, "full in 2 blocks (auto: as in a)");
+  // What the configuration sets is not taken over.
+  const config::Config set =
+      choose_config(kSmall, {"train.global_batch_size=32", "train.micro_batch_size=8"});
+  const plan::Choice own = plan::choose(
+      set, 1, memory_of(std::int64_t{1} << 40),
+      plan::EarlierChoice{"a", {.recompute = config::Recompute::selective, .micro_batch_size = 2}});
+  EXPECT_EQ(own.layout.micro_batch(), 8);
+  EXPECT_EQ(own.layout.recompute, config::Recompute::selective);
+  EXPECT_EQ(own.micro_batch_text, "");
+}
+
+// Every change in the documented order, from the innermost loop outwards, against all of them.
+TEST(Choose, TheNearestFitIsTheFirstOfAll) {
+  const config::Config c = config::parse_config(
+      "model: {family: decoder, vocab_size: 100, d_model: 64, n_layers: 4, n_heads: 4, dropout: "
+      "0.1}\ndata: {train: {type: tokens, path: none.bin}}\n",
+      "test",
+      {"train.seq_len=64", "train.global_batch_size=8", "train.micro_batch_size=4",
+       "parallel.sequence=false", "recompute=selective"});
+  struct One {
+    config::Config config;
+    std::int64_t bytes;
+  };
+  std::vector<One> all;
+  for (const std::int64_t pipeline : {1, 2, 4})
+    for (const std::int64_t tensor : {1, 2, 4})
+      for (const bool sequence : {false, true})
+        for (const std::int64_t zero : {0, 1, 2, 3})
+          for (const auto recompute : {config::Recompute::selective, config::Recompute::full})
+            for (const std::int64_t micro : {4, 2, 1}) {
+              if (pipeline * tensor > 4 || (sequence && tensor == 1)) continue;
+              if (pipeline * tensor == 4 && zero > 0) continue;  // there is nothing to share
+              config::Config one = c;
+              one.parallel.pipeline = pipeline, one.parallel.tensor = tensor;
+              one.parallel.sequence = sequence, one.parallel.zero = zero;
+              one.recompute = recompute, one.train.micro_batch_size = micro;
+              config::Config resolved = one;
+              try {
+                config::resolve_for_ranks(resolved, 4);
+              } catch (const Error&) {
+                continue;
+              }
+              all.push_back({one, plan::plan_of_fullest(resolved).memory.total()});
+            }
+  std::vector<std::int64_t> limits;
+  for (const One& one : all) limits.push_back(one.bytes);
+  std::ranges::sort(limits);
+  std::set<std::string> outermost;
+  for (std::size_t i = 0; i < limits.size(); i += 13) {
+    const auto first =
+        std::ranges::find_if(all, [&](const One& one) { return one.bytes <= limits[i]; });
+    const auto fit = plan::nearest_fit(c, 4, limits[i]);
+    ASSERT_TRUE(fit.has_value());
+    EXPECT_EQ(fit->bytes, first->bytes);
+    const auto changes = plan::changes_of(c, fit->choice);
+    EXPECT_EQ(fit->choice, plan::LayoutChoice::of(first->config))
+        << limits[i] << " " << (changes.empty() ? "" : changes[0].key);
+    outermost.insert(changes.empty() ? "" : changes[0].key);
+  }
+  EXPECT_FALSE(plan::nearest_fit(c, 4, limits.front() - 1));
+  for (const char* key : {"parallel.zero", "parallel.tensor"})
+    EXPECT_TRUE(outermost.contains(key)) << key;
 }
 
 TEST(DeviceModel, GpusAreKnownByTheNamesOfTheirDriver) {

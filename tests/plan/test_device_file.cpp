@@ -128,5 +128,71 @@ TEST(DeviceFile, NamesOfNothingAreRefusedWithTheNearest) {
   EXPECT_EQ(plan::load_device(test::put(folder / "device.yaml", kDevice)).name, "mine");
 }
 
+TEST(DeviceFile, WhatAFileLeavesOut) {
+  const plan::DeviceModel d = plan::parse_device(kDevice, "mine.yaml");
+  EXPECT_EQ(d.launch, 0);
+  EXPECT_EQ(d.multiprocessors, 0);
+  EXPECT_EQ(d.ranks_per_node, 8);
+  EXPECT_FALSE(d.overlaps);
+  EXPECT_EQ(d.rates_from, "measured");
+  EXPECT_EQ(d.memory_bytes, 16'000'000'000);
+  EXPECT_EQ(d.wide.peak, 4e12);
+  EXPECT_EQ(d.wide.head_64.backward.rate, 2e12);
+  EXPECT_EQ(d.network.bandwidth, 1e9);
+  EXPECT_EQ(plan::parse_device(replaced(kDevice, "reserve: 1G\n", ""), "mine.yaml").reserve_bytes,
+            0);
+}
+
+TEST(DeviceFile, MemoryIsOfAGpuOrOfTheMachine) {
+  expect_problem(replaced(kDevice, "memory: 16G", "memory: auto"),
+                 "memory: auto is for device cpu");
+  EXPECT_EQ(plan::parse_device(replaced(kDevice, "memory: 16G", "device: cpu\nmemory: auto"), "m")
+                .memory_bytes,
+            0);
+  expect_problem(replaced(kDevice, "reserve: 1G", "reserve: 16G"), "reserve is not less");
+  EXPECT_EQ(problems(replaced(kDevice, "reserve: 1G", "reserve: 15999999999")), "");
+  EXPECT_EQ(problems(replaced(kDevice, "memory: 16G\nreserve: 1G", "memory: 1Mi\nreserve: 0")), "");
+  expect_problem(replaced(kDevice, "memory: 16G\nreserve: 1G", "memory: 1048575\nreserve: 0"),
+                 "memory");
+}
+
+TEST(DeviceFile, OneThatIsNotThereIsNamed) {
+  const auto problem = [](const std::string& name) {
+    try {
+      plan::load_device(name);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::usage) << name;
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(problem("h20").find("did you mean 'h200'"), std::string::npos);
+  EXPECT_NE(problem("none/x.yaml").find("none/x.yaml"), std::string::npos);
+}
+
+// A rank has the cores that its threads find, and its share of the memory, of which a tenth is
+// left.
+TEST(DeviceModel, OfOneRankOfAMachine) {
+  const plan::DeviceModel core = plan::reference_core();
+  for (const auto& [cores, ranks, threads, mine] : {std::tuple{8, 2, 4, 4.0},
+                                                    {8, 2, 3, 3.0},
+                                                    {8, 4, 4, 2.0},
+                                                    {2, 4, 1, 0.5},
+                                                    {8, 1, 16, 8.0}}) {
+    const plan::DeviceModel rank = plan::cpu_model(core, 40'000'000'000, cores, ranks, threads);
+    EXPECT_DOUBLE_EQ(rank.wide.peak, mine * core.wide.peak);
+    EXPECT_DOUBLE_EQ(rank.half.product, mine * core.half.product);
+    EXPECT_DOUBLE_EQ(rank.wide.head_64.forward.rate, mine * core.wide.head_64.forward.rate);
+    EXPECT_DOUBLE_EQ(rank.half.head_128.backward.rate, mine * core.half.head_128.backward.rate);
+    EXPECT_DOUBLE_EQ(rank.bandwidth, mine * core.bandwidth);
+    EXPECT_EQ(rank.wide.product_half_size, core.wide.product_half_size);
+    EXPECT_EQ(rank.memory_bytes, 40'000'000'000 / ranks);
+    EXPECT_EQ(rank.usable_bytes(), 36'000'000'000 / ranks);
+    EXPECT_EQ(rank.ranks_per_node, ranks);
+  }
+  EXPECT_EQ(plan::target_of("NVIDIA A100-SXM4-80GB", 60'000'000'000), plan::Target::a100_40gb);
+  EXPECT_EQ(plan::target_of("NVIDIA A100-SXM4-80GB", 60'000'000'001), plan::Target::a100);
+}
+
 }  // namespace
 }  // namespace tfm

@@ -44,5 +44,18 @@ TEST(LayoutChoice, ChangesAreItsSettings) {
   EXPECT_TRUE(plan::changes_of(read, plan::LayoutChoice::of(read)).empty());
 }
 
+TEST(LayoutChoice, StartsAtTheDefaultsOfTheConfiguration) {
+  const plan::LayoutChoice read = plan::LayoutChoice::of(config::Config{});
+  plan::LayoutChoice none;
+  none.recompute = config::Config{}.recompute;
+  EXPECT_EQ(none, read);
+  EXPECT_FALSE(none.counts_tokens());
+  EXPECT_EQ((plan::LayoutChoice{.micro_batch_tokens = 8}).micro_batch(), 8);
+  EXPECT_TRUE((plan::LayoutChoice{.micro_batch_tokens = 8}).counts_tokens());
+  const plan::LayoutChoice both{.micro_batch_size = 2, .micro_batch_tokens = 8};
+  EXPECT_EQ(both.micro_batch(), 2);
+  EXPECT_FALSE(both.counts_tokens());
+}
+
 }  // namespace
 }  // namespace tfm

@@ -4,7 +4,10 @@
 #include <limits>
 
 #include "models/registry.h"
+#include "plan/checkpoint_size.h"
+#include "plan/live_memory.h"
 #include "plan/prediction.h"
+#include "plan/rank_plans.h"
 #include "plan/suggest.h"
 
 namespace tfm {
@@ -346,6 +349,165 @@ TEST(Fit, TheFirstChangeThatFits) {
   EXPECT_EQ(changes(full), (Changes{"recompute=full", "train.micro_batch_size=1"}));
   EXPECT_EQ(changes(full - 1).front(), "parallel.zero=1");
   EXPECT_EQ(changes(1000), Changes{"none"});
+}
+
+TEST(Prediction, MessagesAndExchangesOfAllPairs) {
+  plan::DeviceModel d = ideal();
+  d.ranks_per_node = 4;
+  d.node = {1, 1e9};
+  d.network = {2, 0.5e9};
+  const auto time = [&](comm::CollectiveCall c, comm::Layout layout) {
+    c.bytes = 8'000'000'000;
+    return d.collective_seconds(c, layout);
+  };
+  using enum comm::Collective;
+  // Stages are the outermost axis: 2 x 2 ranks of a stage leave the next one in the same node.
+  const comm::Layout near({.data = 1, .tensor = 2, .pipeline = 2}),
+      far({.data = 2, .tensor = 2, .pipeline = 2});
+  EXPECT_EQ(near.stride(nn::kStageAxes), 2);
+  EXPECT_EQ(far.stride(nn::kStageAxes), 4);
+  EXPECT_DOUBLE_EQ(time({send, nn::kStageAxes, 0, {}, 1}, near), 1 + 8);
+  EXPECT_DOUBLE_EQ(time({send, nn::kStageAxes, 0, {}, 1}, far), 2 + 16);
+  EXPECT_DOUBLE_EQ(time({receive, nn::kStageAxes, 0, {}, 1}, far), 0);
+  EXPECT_DOUBLE_EQ(time({barrier, comm::kWorld}, far), 0);
+  // Of 4 ranks a quarter to each other one over the node; of 8 also four eighths over the network.
+  EXPECT_DOUBLE_EQ(time({all_to_all, comm::kData}, {4, 1}), 3 * 2 + 1);
+  EXPECT_DOUBLE_EQ(time({all_to_all, comm::kData}, {8, 1}), 4 * 1 / 0.5 + 2);
+  EXPECT_DOUBLE_EQ(time({all_to_all, comm::kData}, {2, 4}), 4 / 0.5 + 2);
+  // Two hops of the ring cross nodes, over as many links as a node has ranks: 2e9 > 1e9 within it.
+  EXPECT_DOUBLE_EQ(time({all_gather, comm::kData}, {8, 1}), 7 + 2 * 2 + 5 * 1);
+  d.network.bandwidth = 0.125e9;  // four together are slower than a link within the node
+  EXPECT_DOUBLE_EQ(time({all_gather, comm::kData}, {8, 1}), 7 / 0.5 + 2 * 2 + 5 * 1);
+  EXPECT_DOUBLE_EQ(time({all_gather, comm::kData}, {2, 4}), 4 / 0.125 + 2) << "one of a node";
+  d.network.bandwidth = 2e9;
+  EXPECT_DOUBLE_EQ(time({all_gather, comm::kData}, {2, 4}), 4 / 2.0 + 2) << "on its own link";
+}
+
+TEST(Prediction, BytesThatARankSends) {
+  using enum comm::Collective;
+  const comm::Layout four{4, 1};
+  const auto sent = [&](comm::Collective kind, const comm::Layout& layout) {
+    return plan::ring_bytes({kind, comm::kData, 1000}, layout);
+  };
+  EXPECT_DOUBLE_EQ(sent(all_reduce_sum, four), 1500);
+  EXPECT_DOUBLE_EQ(sent(all_reduce_max, four), 1500);
+  for (const auto kind : {all_gather, reduce_scatter, all_to_all})
+    EXPECT_DOUBLE_EQ(sent(kind, four), 750);
+  EXPECT_DOUBLE_EQ(sent(ring_shift, four), 1000);
+  EXPECT_DOUBLE_EQ(sent(send, four), 1000);
+  EXPECT_DOUBLE_EQ(sent(receive, four), 0);
+  EXPECT_DOUBLE_EQ(sent(all_reduce_sum, {1, 4}), 0);
+}
+
+// A step of m micro-batches on p equal stages takes (m + p - 1) / m of a stage's passes, with v
+// chunks of each (m v + p - 1) / (m v); of unequal ones the slowest counts, and the others once.
+TEST(Prediction, APipelineFillsAndDrains) {
+  plan::DeviceModel d = ideal();
+  d.wide.product = 1e6;
+  for (const auto& [schedule, chunks] : {std::pair{"1f1b", 1}, {"interleaved", 2}}) {
+    config::Config c =
+        config_with("vocab_size: 64, d_model: 32, n_layers: 4, n_heads: 4",
+                    {"train.seq_len=16", "train.global_batch_size=8", "train.micro_batch_size=2",
+                     "parallel.pipeline=2", std::string("parallel.schedule=") + schedule});
+    config::resolve_for_ranks(c, 2);
+    const plan::RankPlans plans(c);
+    const double layer = 6.0 * 12 * 32 * 32 * 8 * 16 / 1e6, head = 6 * kHeadWeights * 8 * 16 / 1e6;
+    const plan::Prediction p = plan::predict(plans.stages(), d);
+    EXPECT_NEAR(p.seconds(), 2 * layer + head + 2 * layer / (4 * chunks), 1e-9) << schedule;
+    EXPECT_NEAR(p.phases.at("bubble"), 2 * layer / (4 * chunks), 1e-9);
+    EXPECT_NEAR(p.limits[static_cast<std::size_t>(plan::Limit::bubble)], 2 * layer / (4 * chunks),
+                1e-9);
+    EXPECT_NEAR(p.layers, p.seconds(), 1e-9) << "nothing else takes time";
+  }
+  config::Config one = config_with("vocab_size: 64, d_model: 32, n_layers: 4, n_heads: 4",
+                                   {"train.seq_len=16", "train.global_batch_size=8"});
+  config::resolve_for_ranks(one, 1);
+  EXPECT_FALSE(plan::predict(plan::RankPlans(one).stages(), d).phases.contains("bubble"));
+}
+
+// What an instruction finds in use: the buffers from whose first to whose last one it lies.
+TEST(LiveMemory, IsThatOfTheBuffersInUse) {
+  for (const char* recompute : {"recompute=none", "recompute=full"}) {
+    const plan::StepPlan p = small({recompute});
+    const graph::Program& program = p.largest().train_program;
+    const std::vector<std::int64_t> live = plan::live_bytes(program);
+    ASSERT_EQ(live.size(), program.instructions().size());
+    std::int64_t most = 0;
+    for (std::size_t i = 0; i < live.size(); ++i) {
+      std::int64_t bytes = 0;
+      for (const graph::Buffer& b : program.buffers())
+        if (b.in_arena() && b.first >= 0 && b.first <= static_cast<int>(i) &&
+            static_cast<int>(i) <= b.last)
+          bytes += b.bytes;
+      EXPECT_EQ(live[i], bytes) << i;
+      most = std::max(most, bytes);
+    }
+    EXPECT_LE(most, p.memory.total());
+    EXPECT_GT(most, program.arena_bytes() / 2);
+  }
+}
+
+// Weights, moments and the average once, in fp32, whatever the layout and the precision.
+TEST(CheckpointSize, IsTheSameOnEveryLayout) {
+  const auto bytes = [](std::vector<std::string> overrides, int ranks) {
+    overrides.insert(overrides.begin(),
+                     {"train.seq_len=16", "train.global_batch_size=8", "device=cpu"});
+    config::Config c =
+        config_with("vocab_size: 60, d_model: 32, n_layers: 2, n_heads: 4", overrides);
+    config::resolve_for_ranks(c, ranks);
+    std::int64_t all = 0;
+    for (int r = 0; r < ranks; ++r)
+      all += plan::checkpoint_bytes(plan::make_step_plan(c, comm::Mesh(config::layout_of(c), r)));
+    return all;
+  };
+  // Two layers of 12 d^2 + 13 d, 60 tokens and 16 positions, the last norm's gain and bias.
+  const std::int64_t parameters = 2 * (12 * 32 * 32 + 13 * 32) + (60 + 16) * 32 + 2 * 32;
+  EXPECT_EQ(bytes({"optimizer.type=sgd", "optimizer.momentum=0"}, 1), 4 * parameters);
+  EXPECT_EQ(bytes({"optimizer.type=sgd", "optimizer.momentum=0.9"}, 1), 8 * parameters);
+  EXPECT_EQ(bytes({}, 1), 12 * parameters);
+  EXPECT_EQ(bytes({"optimizer.ema=0.9"}, 1), 16 * parameters);
+  for (const std::string rule : {"adamw", "adafactor", "muon", "lamb"}) {
+    const std::string type = "optimizer.type=" + rule;
+    const std::int64_t one = bytes({type}, 1);
+    EXPECT_EQ(bytes({type, "precision=bf16"}, 1), one) << "masters in place of weights";
+    EXPECT_EQ(bytes({type, "precision=fp16"}, 1), one);
+    for (const auto& layout : std::vector<std::vector<std::string>>{
+             {"parallel.zero=0"},
+             {"parallel.zero=1"},
+             {"parallel.zero=3", "precision=bf16"},
+             {"parallel.tensor=2"},
+             {"parallel.tensor=4", "parallel.zero=1", "precision=fp16"},
+             {"parallel.pipeline=2", "parallel.zero=2"},
+             {"parallel.replicas=2", "parallel.zero=1"},
+             {"parallel.context=2", "parallel.tensor=2"}}) {
+      std::vector<std::string> overrides = layout;
+      overrides.push_back(type);
+      EXPECT_EQ(bytes(overrides, 4), one) << rule << " " << layout[0];
+    }
+  }
+  EXPECT_LT(bytes({"optimizer.type=adafactor"}, 1), 5 * parameters);
+}
+
+// Most labels of a micro-batch are agreed on where a GPU leaves out rows without a label.
+TEST(StepPlan, SumsOfAStep) {
+  const auto sums = [](const std::string& family, const std::string& type,
+                       const std::string& device) {
+    config::Config c = config::parse_config(
+        "model: {family: " + family +
+            ", vocab_size: 64, d_model: 32, n_layers: 1, n_heads: 4}\ndata: {train: {type: " +
+            type + ", path: none.bin}}\n",
+        "test", {"train.seq_len=16", "train.global_batch_size=8", "device=" + device});
+    config::resolve_for_ranks(c, 2);
+    const auto all = plan::sums_of_step(c, config::layout_of(c), 3);
+    EXPECT_EQ(plan::packs_rows(c), all.size() == 4);
+    EXPECT_EQ(all.front(), all.back()) << "labels and losses";
+    EXPECT_EQ(all.front().bytes, 3 * 8);
+    EXPECT_EQ(all[all.size() - 2].bytes, static_cast<std::int64_t>(sizeof(SquareSum)));
+    return all.size();
+  };
+  EXPECT_EQ(sums("decoder", "tokens", "cuda"), 3u);
+  EXPECT_EQ(sums("encoder", "mlm", "cuda"), 4u);
+  EXPECT_EQ(sums("encoder", "mlm", "cpu"), 3u);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "data/batch_shapes.h"
 #include "models/registry.h"
 #include "plan/choose.h"
+#include "plan/layouts.h"
 #include "plan/least_time.h"
 #include "plan/rank_plans.h"
 #include "plan/suggest.h"
@@ -402,6 +403,146 @@ TEST(Suggest, ChoicesMakeTheLayout) {
     ASSERT_TRUE(s.given);
     EXPECT_EQ(s.given->choice.tensor, 2);
   }
+}
+
+// Ranks that share a sequence have 2048 positions of it each, but for the number that the
+// configuration has.
+TEST(Layouts, ContextRanksHaveManyPositions) {
+  const auto contexts = [](const Overrides& overrides) {
+    std::set<std::int64_t> all;
+    for (const auto& grid :
+         plan::Layouts(suggest_config(overrides), kRanks, plan::From::first).grids())
+      all.insert(grid.choice.context);
+    return all;
+  };
+  using Contexts = std::set<std::int64_t>;
+  EXPECT_EQ(contexts({}), (Contexts{1}));
+  EXPECT_EQ(contexts({"parallel.context=4"}), (Contexts{1, 4}));
+  EXPECT_EQ(contexts({"train.seq_len=4096"}), (Contexts{1, 2}));
+  EXPECT_EQ(contexts({"train.seq_len=4095"}), (Contexts{1}));
+  EXPECT_EQ(contexts({"train.seq_len=8192", "parallel.context=8"}), (Contexts{1, 2, 4, 8}));
+  // Of a short sequence it is suggested, too.
+  const plan::Suggestions s = plan::suggest(suggest_config({"parallel.context=2"}), 2,
+                                            device_of(std::int64_t{1} << 40), 1000);
+  EXPECT_TRUE(std::ranges::any_of(
+      s.best, [](const plan::Suggestion& one) { return one.choice.context == 2; }));
+}
+
+TEST(Layouts, SizesOfAMicroBatch) {
+  const auto sizes = [](const config::Config& c, plan::From from, int ranks) {
+    const plan::Layouts layouts(c, ranks, from);
+    std::vector<std::int64_t> all;
+    for (const plan::LayoutChoice& l : layouts.micro_batches(plan::LayoutChoice::of(c)))
+      all.push_back(l.micro_batch());
+    return all;
+  };
+  using Sizes = std::vector<std::int64_t>;
+  const auto given = [](const std::string& size) {
+    return suggest_config({"train.global_batch_size=24", "train.micro_batch_size=" + size});
+  };
+  EXPECT_EQ(sizes(given("4"), plan::From::first, 2), (Sizes{1, 2, 3, 4, 6, 12}));
+  EXPECT_EQ(sizes(given("4"), plan::From::given, 2), (Sizes{4, 3, 2, 1}));
+  EXPECT_EQ(sizes(given("12"), plan::From::given, 2), (Sizes{12, 6, 4, 3, 2, 1}));
+  // Automatic is the largest, 12 of 32 tokens, and needs no size of its own.
+  EXPECT_EQ(sizes(given("auto"), plan::From::given, 2), (Sizes{0, 6, 4, 3, 2, 1}));
+  // Twice as many tokens from a sequence of the longest on, up to all that a rank has: of the 17
+  // shorter ones 9, or 4 of the longer.
+  const std::int64_t most = [] {
+    std::int64_t tokens = 0;
+    for (const nn::BatchShape& s : data::batch_shapes(pairs_config()))
+      tokens = std::max(tokens, (s.sequences + 1) / 2 * s.length);
+    return tokens;
+  }();
+  ASSERT_GT(most, 64);
+  EXPECT_EQ(sizes(pairs_config(), plan::From::first, 2), (Sizes{16, 32, 64, most}));
+  EXPECT_EQ(sizes(pairs_config({"train.micro_batch_tokens=48"}), plan::From::given, 2),
+            (Sizes{48, 32, 16}));
+  EXPECT_EQ(sizes(pairs_config({"train.micro_batch_size=3"}), plan::From::given, 2), (Sizes{2, 1}));
+}
+
+TEST(Layouts, VariantsOfMemoryStartAtWhatIsGiven) {
+  const auto stages = [](const Overrides& overrides, plan::From from, int ranks) {
+    const config::Config c = suggest_config(overrides);
+    std::vector<std::int64_t> all;
+    for (const auto& l : plan::Layouts(c, ranks, from).zero_stages(plan::LayoutChoice::of(c)))
+      all.push_back(l.zero);
+    return all;
+  };
+  using Stages = std::vector<std::int64_t>;
+  EXPECT_EQ(stages({}, plan::From::first, 2), (Stages{0, 1, 2, 3}));
+  EXPECT_EQ(stages({"parallel.zero=2"}, plan::From::first, 2), (Stages{0, 1, 2, 3}));
+  EXPECT_EQ(stages({"parallel.zero=2"}, plan::From::given, 2), (Stages{2, 3}));
+  EXPECT_EQ(stages({"parallel.zero=3"}, plan::From::given, 1), (Stages{1}));
+  EXPECT_EQ(stages({"parallel.zero=0"}, plan::From::given, 1), (Stages{0}));
+  EXPECT_EQ(stages({"parallel.tensor=2"}, plan::From::first, 2), (Stages{0}));
+  const auto ways = [](const Overrides& overrides, plan::From from) {
+    const config::Config c = suggest_config(overrides);
+    std::vector<std::pair<std::string, std::int64_t>> all;
+    for (const auto& l : plan::Layouts(c, 1, from).recomputations(plan::LayoutChoice::of(c)))
+      all.emplace_back(config::word(l.recompute), l.recompute_layers);
+    return all;
+  };
+  using Ways = std::vector<std::pair<std::string, std::int64_t>>;
+  EXPECT_EQ(ways({"recompute=selective", "recompute_layers=2"}, plan::From::first),
+            (Ways{{"none", 0}, {"selective", 2}, {"full", 0}}));
+  EXPECT_EQ(ways({"recompute=selective", "recompute_layers=2"}, plan::From::given),
+            (Ways{{"selective", 2}, {"full", 0}}));
+  EXPECT_EQ(ways({"recompute=auto"}, plan::From::given),
+            (Ways{{"none", 0}, {"selective", 0}, {"full", 0}}));
+  const config::Config chunks =
+      suggest_config({"model.n_layers=6", "parallel.pipeline=2", "parallel.schedule=interleaved",
+                      "parallel.virtual_stages=3"});
+  std::vector<std::int64_t> kept;
+  for (const auto& g :
+       plan::Layouts(chunks, 2, plan::From::first).schedules(plan::LayoutChoice::of(chunks)))
+    kept.push_back(g.choice.virtual_stages);
+  EXPECT_EQ(kept, (Stages{0, 3})) << "of the schedule that has them";
+}
+
+TEST(Layouts, ExpertRanksAreOfModelsWithExperts) {
+  const auto experts = [](const Overrides& overrides) {
+    std::set<std::int64_t> all;
+    for (const auto& g : plan::Layouts(suggest_config(overrides), 4, plan::From::first).grids())
+      if (g.refusal.empty()) all.insert(g.choice.expert);
+    return all;
+  };
+  EXPECT_EQ(experts({}), (std::set<std::int64_t>{1}));
+  EXPECT_EQ(experts({"model.experts.count=4", "model.experts.top_k=2", "model.experts.d_ff=32"}),
+            (std::set<std::int64_t>{1, 2, 4}));
+}
+
+// What is suggested is a step of the whole batch, of a size that ranks share out.
+TEST(Suggest, CountsWhatAStepHas) {
+  const config::Config c = suggest_config();
+  const plan::Suggestions s = plan::suggest(c, kRanks, device_of(std::int64_t{1} << 40), 50);
+  ASSERT_GE(s.best.size(), 50u);
+  ASSERT_TRUE(s.given);
+  std::vector<plan::Suggestion> all = s.best;
+  all.push_back(*s.given);
+  double before = 0;
+  for (const plan::Suggestion& one : all) {
+    EXPECT_EQ(one.tokens, 32 * 32);
+    EXPECT_EQ(one.micro_batch * one.micro_batches * one.layout.size(nn::kBatchAxes), 32);
+    EXPECT_EQ(one.layout.world(), kRanks);
+    config::Config chosen = c;
+    one.choice.apply(chosen);
+    config::resolve_for_ranks(chosen, kRanks);
+    EXPECT_EQ(chosen.train.micro_batch_size, one.micro_batch);
+    if (&one == &all.back()) break;
+    EXPECT_GE(one.times.seconds(), before);
+    before = one.times.seconds();
+  }
+  EXPECT_EQ(s.slower.candidates == 0, s.slower.most == 0);
+  EXPECT_GE(s.slower.least, before);
+  plan::Suggestions::Range range;
+  for (const double x : {3.0, 2.0, 5.0, 4.0}) range.add(x);
+  EXPECT_EQ(range.candidates, 4);
+  EXPECT_EQ(range.least, 2);
+  EXPECT_EQ(range.most, 5);
+  EXPECT_FALSE(
+      plan::suggest(suggest_config({"parallel.tensor=3"}), kRanks, device_of(std::int64_t{1} << 40))
+          .given)
+      << "which these ranks cannot run";
 }
 
 TEST(Suggest, SaysWhatIsLegalOfSizesThatDoNotDivide) {

@@ -7,6 +7,7 @@
 
 #include "verify/as_run.h"
 #include "verify/bounds.h"
+#include "verify/gradient_check.h"
 #include "verify/reference_step.h"
 
 namespace tfm {
@@ -209,6 +210,199 @@ TEST(AsRun, NamesWhatIsWrong) {
     EXPECT_EQ(found(precision, [](verify::Trace& t) { t.norms[0] *= 1.05; }),
               (Found{{"gradient norm of step 1", ""}}));
   }
+}
+
+// 3 (1 + 2 / sqrt(elements)) of what rounding does, kinks, and 2^-30 of the whole norm, relative to
+// the part or a millionth of the whole; and 2^-20.
+TEST(AsRun, BoundsAreWhatTheirEquationSays) {
+  struct Case {
+    verify::PartNorms part;
+    double norm, error, bound;
+  };
+  const double sums = 0x1p-20, residue = 0x1p-30;
+  for (const Case& c : {
+           Case{{.reference = 4, .run = 9, .elements = 4, .whole_elements = 4}, 2, 1.5, residue},
+           {{.reference = 4, .plain = 1e-6, .elements = 4, .whole_elements = 4}, 0, 0, 3e-3},
+           {{.reference = 4, .plain = 1e-6, .elements = 1, .whole_elements = 4}, 0, 0, 4.5e-3},
+           {{.reference = 4, .plain = 1e-6, .elements = 16, .whole_elements = 16}, 0, 0, 2.25e-3},
+           {{.reference = 4, .kinks = 1e-6, .elements = 4, .whole_elements = 4}, 0, 0, 5e-4},
+           // A quarter of the whole part, whose rounding is more than four times the quarter's own.
+           {{.reference = 4,
+           .plain = 1e-6,
+           .whole_plain = 16e-6,
+           .elements = 4,
+           .whole_elements = 16},
+            0,
+            0,
+            6e-3},
+           {{.reference = 4,
+           .plain = 9e-6,
+           .whole_plain = 16e-6,
+           .elements = 4,
+           .whole_elements = 16},
+            0,
+            0,
+            9e-3},
+           {{.run = 1e-16, .elements = 4, .whole_elements = 4}, 1e-2, 1, residue * 1e6},
+           {{.elements = 0, .whole_elements = 4}, 0, 0, 0},
+       }) {
+    const verify::Deviation d = verify::of_gradient(c.part, c.norm);
+    EXPECT_NEAR(d.error, c.error, 1e-12);
+    EXPECT_NEAR(d.bound, c.bound + sums, 1e-12 + 1e-9 * c.bound);
+  }
+}
+
+// SGD without momentum: w - lr g. The bound: a unit of the weight, twelve of the step and the rate,
+// and eight of the gradient.
+TEST(AsRun, UpdatesMayBeOffByRounding) {
+  config::OptimizerConfig sgd;
+  sgd.type = config::OptimizerType::sgd;
+  sgd.momentum = sgd.weight_decay = 0;
+  const auto rule = optim::make_rule(sgd);
+  const double unit = 0x1p-23, w = 2, g = 0.5, lr = 0.01;
+  const auto deviation = [&](std::initializer_list<double> errors, double norm) {
+    verify::UpdateCheck check(*rule);
+    for (const double e : errors) check.add({.weight = w, .gradient = g, .lr = lr}, w - lr * g + e);
+    return check.deviation(norm);
+  };
+  const double bound = unit * ((w - lr * g) + 12 * (lr * g + lr) + 8 * lr * g);
+  EXPECT_NEAR(deviation({3e-4}, 2).error, 1.5e-4, 1e-12);
+  EXPECT_NEAR(deviation({3e-4}, 2).bound, bound / 2, 1e-6 * bound);
+  EXPECT_NEAR(deviation({3e-4, -4e-4}, 1).error, 5e-4, 1e-12) << "squares are added";
+  EXPECT_NEAR(deviation({0, 0, 0, 0}, 1).bound, 2 * bound, 1e-6 * bound);
+  EXPECT_EQ(deviation({0}, 0).error, 0);
+}
+
+TEST(AsRun, TheWorstPartIsThatOfTheHighestShareOfItsBound) {
+  const config::Config c = run_config({});
+  const auto parts = plan::make_step_plan(c, comm::single_mesh()).model().parameters().slices();
+  const auto worst = [&](std::vector<verify::Deviation> deviations) {
+    return verify::worst_part("all", comm::single_mesh(), parts, {4, 2, 0}, deviations);
+  };
+  const verify::Finding far = worst({{0.5, 1}, {1e-3, 1e-4}, {0.9, 1}});
+  EXPECT_EQ(far.worst, parts[2].name);
+  EXPECT_EQ(far.error, 1e-3);
+  EXPECT_EQ(far.bound, 1e-4);
+  EXPECT_EQ(far.ranks, std::vector<int>{0});
+  const verify::Finding within = worst({{1, 1}, {0.5, 1}, {0, 0}});
+  EXPECT_EQ(within.worst, parts[4].name);
+  EXPECT_TRUE(within.ok()) << "as large as its bound";
+  EXPECT_TRUE(within.ranks.empty());
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(worst({{2, 1}, {nan, 1e9}, {0, 0}}).worst, parts[2].name);
+  EXPECT_FALSE(worst({{0, 1}, {nan, 1e9}, {0, 0}}).ok());
+}
+
+// Half of the distance from 1 to the next number: of 8, 11, and 24 - 3 bits.
+TEST(ReferenceStep, UnitsOfRounding) {
+  EXPECT_EQ(verify::rounding_unit(DType::bf16), 1.0 / 256);
+  EXPECT_EQ(verify::rounding_unit(DType::f16), 1.0 / 2048);
+  EXPECT_EQ(verify::rounding_unit(DType::f32), 1.0 / (1 << 21));
+}
+
+TEST(ReferenceStep, IsOfOneSequenceAtATimeButForPairsThatAreComparedWithAll) {
+  const config::Config c =
+      run_config({"recompute=full", "parallel.bucket_bytes=4Ki", "optimizer.ema=0.9",
+                  "optimizer.type=adamw", "train.micro_batch_size=4"});
+  const config::Config reference = verify::ReferenceStep::configuration(c);
+  EXPECT_EQ(reference.train.micro_batch_size, 1);
+  EXPECT_EQ(reference.train.global_batch_size, 4);
+  EXPECT_EQ(reference.recompute, config::Recompute::none);
+  EXPECT_EQ(reference.device, config::DeviceKind::cpu);
+  EXPECT_EQ(reference.parallel.data, 1);
+  EXPECT_EQ(reference.parallel.bucket_bytes, 4096);
+  EXPECT_EQ(reference.optimizer.ema, 0);
+  for (const auto& [group, size] : {std::pair{"auto", 8}, {"2", 4}}) {
+    config::Config pairs = config::parse_config(
+        "model: {family: encoder, vocab_size: 300, d_model: 16, n_layers: 1, n_heads: 2, "
+        "heads: [{type: embed, group: " +
+            std::string(group) +
+            "}]}\n"
+            "train: {global_batch_size: 8, micro_batch_size: " +
+            std::to_string(size) +
+            ", seq_len: 8}\n"
+            "data: {train: {type: labelled, path: a.tsv, text_pair: b}}\n",
+        "test", {});
+    config::resolve_for_ranks(pairs, 1);
+    EXPECT_EQ(verify::ReferenceStep::configuration(pairs).train.micro_batch_size, size);
+  }
+}
+
+// Powers of two do not change what numbers are rounded to.
+TEST(GradientCheck, SaysTheSameWhateverTheLossScale) {
+  for (const std::string activation : {"relu", "gelu"}) {
+    const config::Config c = run_config({"model.activation=" + activation, "precision=bf16"});
+    train::Engine engine(plan::make_step_plan(c, comm::single_mesh()), 1);
+    verify::ReferenceStep reference(c, 1);
+    reference.set_weights(weights_of(reference.parameters()));
+    const verify::RankSlices slices(engine, reference.parameters(), comm::single_mesh());
+    const verify::GradientCheck plain(reference, slices, 1, 1), scaled(reference, slices, 1, 4096);
+    EXPECT_NEAR(scaled.loss, plain.loss, 1e-12);
+    EXPECT_NEAR(scaled.norm, plain.norm, 1e-12);
+    EXPECT_NEAR(scaled.plain_loss, plain.plain_loss, 1e-3 * plain.plain_loss);
+    EXPECT_NEAR(scaled.plain_norm, plain.plain_norm, 1e-3 * plain.plain_norm);
+    reference.compute(1, 1, {});
+    const std::vector<double> all = gradients_of(reference);
+    reference.compute(1, 1, {}, 2 * verify::rounding_unit(DType::bf16));
+    EXPECT_EQ(distance(gradients_of(reference), all) > 0, activation == "relu") << "no kink";
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      const auto at = all.begin() + reference.parameters().slices()[slices.part(i)].offset;
+      std::vector<double> exact(at, at + slices[i].elements());
+      EXPECT_LT(plain.of(i, exact).error, 1e-12);
+      for (double& g : exact) g *= 1.25;
+      const verify::Deviation a = plain.of(i, exact), b = scaled.of(i, exact);
+      EXPECT_NEAR(b.error, a.error, 1e-9);
+      EXPECT_NEAR(b.bound, a.bound, 1e-3 * a.bound) << slices[i].name;
+      EXPECT_LE(a.error, 0.25 * (1 + 1e-9));
+    }
+  }
+}
+
+// The loss may be off by twice what the plain computation is, the norm by thrice, and either by as
+// many units of the precision.
+TEST(AsRun, NumbersMayBeOffByTheirRounding) {
+  const config::Config c = run_config({"model.activation=relu"});
+  verify::ReferenceStep reference(c, 1);
+  const double unit = 0x1p-21;
+  std::map<std::string, verify::Finding> before;
+  for (const verify::Finding& f :
+       verify::verify_as_run(c, comm::single_mesh(), device::Device::cpu(1)))
+    before[f.check] = f;
+  for (const std::string step : {" of step 1", " of step 2"}) {
+    EXPECT_GE(before.at("loss" + step).bound, 2 * unit);
+    EXPECT_LT(before.at("loss" + step).bound, 16 * unit);
+    EXPECT_GE(before.at("gradient norm" + step).bound, 3 * unit);
+    EXPECT_LT(before.at("gradient norm" + step).bound, 100 * unit);
+    EXPECT_TRUE(before.contains("gradient" + step));
+  }
+  for (const char* once : {"update of step 1", "replicas on all ranks", "recompute on vs. off"})
+    EXPECT_TRUE(before.contains(once)) << once;
+  EXPECT_EQ(before.size(), 9u);
+  const double bound = before.at("loss of step 1").bound;
+  for (const double times : {0.5, 1.5}) {
+    const auto wrong = found_in(c, [&](verify::Trace& t) { t.losses[0] *= 1 + times * bound; });
+    EXPECT_EQ(wrong.count("loss of step 1"), times > 1 ? 1u : 0u) << times;
+  }
+}
+
+// Beside memory of the two plans: three copies of the whole model and four of this rank's, of eight
+// bytes.
+TEST(AsRun, MemoryIsThatOfBothRunsAndTheirCopies) {
+  const config::Config c = run_config({});
+  const verify::AsRunSize size =
+      verify::as_run_size(c, comm::single_mesh(), std::numeric_limits<std::int64_t>::max());
+  const plan::StepPlan run = plan::make_step_plan(size.config, comm::single_mesh()),
+                       reference =
+                           plan::make_step_plan(verify::ReferenceStep::configuration(size.config),
+                                                comm::single_mesh(), DType::f64);
+  EXPECT_EQ(size.bytes, run.memory.total() + reference.memory.total() +
+                            (3 + 4) * 8 * run.model().parameters().flat_elements());
+  EXPECT_EQ(size.available, std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(size.config.eval.every, 0);
+  config::Config one = c;
+  one.train.global_batch_size = 2;
+  EXPECT_EQ(verify::as_run_size(one, comm::single_mesh(), 0).config.train.global_batch_size, 2)
+      << "not more than the configuration has";
 }
 
 }  // namespace
