@@ -14,12 +14,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/lock.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/parameters.h"
 #include "core/host.h"
 #include "core/task.h"
 #include "inference/loaded_model.h"
@@ -795,6 +797,454 @@ TEST_F(Checkpoint, AJobThatIsQueuedAgainTakesOverItsLock) {
   EXPECT_EQ(start("41", "2"), 0);
   EXPECT_EQ(start("41", "1"), 1) << "may still run";
   EXPECT_EQ(start("42", "2"), 1);
+}
+
+// The calls of a number fail with `error` in this process from now on; of several flags, `flags`
+// alone where it is there.
+bool lose_call(unsigned number, unsigned error, bool with_flags = false) {
+  // The flags of renameat2 are its fifth argument.
+  constexpr auto flags = static_cast<unsigned>(offsetof(seccomp_data, args) + 4 * 8);
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+               static_cast<unsigned>(with_flags ? flags : offsetof(seccomp_data, nr))),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{std::size(code), code};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+constexpr int kNoFilter = 99;
+
+// The exit code of work() in a child in which a system call fails; kNoFilter: it cannot be made to.
+template <class F>
+int code_without(unsigned number, unsigned error, F&& work, bool with_flags = false) {
+  return in_child([&] {
+    if (!lose_call(number, error, with_flags)) return kNoFilter;
+    try {
+      work();
+      return 0;
+    } catch (const Error& e) {
+      return static_cast<int>(e.code());
+    }
+  });
+}
+
+TEST_F(Checkpoint, ALockThatCannotBeOpenedIsWrongOrMayBeTriedAgain) {
+  fs::create_directories(dir_);
+  const auto lock = [&](unsigned error) {
+    return code_without(SYS_openat, error, [&] { checkpoint::RunLock held(dir_); });
+  };
+  if (lock(EACCES) == kNoFilter) GTEST_SKIP() << "system calls cannot be filtered here";
+  for (const unsigned error : {EACCES, EPERM, EROFS})
+    EXPECT_EQ(lock(error), static_cast<int>(ExitCode::usage)) << error;
+  for (const unsigned error : {EIO, ENOSPC, EMFILE, ESTALE})
+    EXPECT_EQ(lock(error), static_cast<int>(ExitCode::retryable)) << error;
+  EXPECT_EQ(code_without(SYS_pwrite64, ENOSPC, [&] { checkpoint::RunLock held(dir_); }),
+            static_cast<int>(ExitCode::retryable));
+}
+
+TEST_F(Checkpoint, ALockSaysWhoseItIs) {
+  fs::create_directories(dir_);
+  const auto held = [&](const char* job, const char* restarts) {
+    std::string text;
+    EXPECT_EQ(in_child([&] {
+                job ? ::setenv("SLURM_JOB_ID", job, 1) : ::unsetenv("SLURM_JOB_ID");
+                restarts ? ::setenv("SLURM_RESTART_COUNT", restarts, 1)
+                         : ::unsetenv("SLURM_RESTART_COUNT");
+                const checkpoint::RunLock lock(dir_);
+                fs::copy_file(dir_ + "/run.lock", dir_ + "/copy",
+                              fs::copy_options::overwrite_existing);
+                std::ofstream(dir_ + "/pid") << ::getpid();
+                return 0;
+              }),
+              0);
+    EXPECT_FALSE(fs::exists(dir_ + "/run.lock"));
+    const std::string pid = io::read_whole_file(dir_ + "/pid", 100);
+    text = io::read_whole_file(dir_ + "/copy", 4096);
+    const std::string owner = "host " + host_name() + "\npid " + pid + "\nboot " + boot_id() + "\n";
+    EXPECT_EQ(text.substr(0, owner.size()), owner);
+    return text.substr(std::min(owner.size(), text.size()));
+  };
+  EXPECT_EQ(held(nullptr, nullptr), "");
+  EXPECT_EQ(held(nullptr, "4"), "");
+  EXPECT_EQ(held("41", nullptr), "job 41 0\n");
+  EXPECT_EQ(held("41", "3"), "job 41 3\n");
+}
+
+TEST_F(Checkpoint, ALockIsOfAnotherMachineWhereNeitherHostNorStartIsThis) {
+  fs::create_directories(dir_);
+  const auto start = [&](const std::string& host, const std::string& boot, const char* pid = "7") {
+    std::ofstream(dir_ + "/run.lock")
+        << "host " << host << "\npid " << pid << "\nboot " << boot << "\n";
+    return in_child([&] {
+      ::unsetenv("SLURM_JOB_ID");
+      ::setenv("SLURM_RESTART_COUNT", "5", 1);
+      try {
+        checkpoint::RunLock lock(dir_);
+        return 0;
+      } catch (const Error& e) {
+        return static_cast<int>(e.code());
+      }
+    });
+  };
+  EXPECT_EQ(start("elsewhere", "other"), static_cast<int>(ExitCode::environment))
+      << "neither is of a job, which none was queued again for";
+  EXPECT_EQ(start(host_name(), "other"), 0) << "this machine has started anew";
+  EXPECT_EQ(start("elsewhere", boot_id()), 0) << "a container of this machine";
+  EXPECT_EQ(start("elsewhere", "other", "0"), 0) << "nobody's";
+  std::ofstream(dir_ + "/run.lock") << "";
+  EXPECT_NO_THROW(checkpoint::RunLock{dir_});
+}
+
+// A run that is alone in its container has the number of the one before.
+TEST_F(Checkpoint, WithoutLocksAnOwnerOfThisProcessNumberHasEnded) {
+  fs::create_directories(dir_);
+  const auto start = [&](const std::string& host) {
+    return in_child([&] {
+      std::ofstream(dir_ + "/run.lock")
+          << "host " << host << "\npid " << ::getpid() << "\nboot " << boot_id() << "\n";
+      if (!lose_flock(ENOSYS)) return kNoFilter;
+      try {
+        checkpoint::RunLock lock(dir_);
+        return 0;
+      } catch (const Error& e) {
+        return static_cast<int>(e.code());
+      }
+    });
+  };
+  const int code = start(host_name());
+  if (code == kNoFilter) GTEST_SKIP() << "system calls cannot be filtered here";
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(start("elsewhere"), static_cast<int>(ExitCode::environment));
+}
+
+TEST_F(Checkpoint, WhatCannotBeListedIsNotTakenForNone) {
+  const auto find = [](const std::string& dir) {
+    return checkpoint::find_latest(dir, [](const std::string&) {});
+  };
+  EXPECT_FALSE(find(dir_ + "/gone"));
+  fs::create_directories(dir_);
+  std::ofstream(dir_ + "/file") << "x";
+  EXPECT_FALSE(find(dir_ + "/file"));
+  EXPECT_EQ(checkpoint::count_steps(dir_ + "/file"), 0);
+  try {
+    find(dir_ + "/" + std::string(300, 'x'));
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::retryable);
+    EXPECT_NE(std::string(e.what()).find("cannot be listed"), std::string::npos);
+  }
+  const int code = code_without(SYS_openat, EACCES, [&] { find(dir_); });
+  if (code == kNoFilter) GTEST_SKIP() << "system calls cannot be filtered here";
+  EXPECT_EQ(code, static_cast<int>(ExitCode::usage));
+  EXPECT_EQ(code_without(SYS_openat, EIO, [&] { find(dir_); }),
+            static_cast<int>(ExitCode::retryable));
+}
+
+TEST_F(Checkpoint, TheLatestMayHaveALineEndOfAnySystem) {
+  for (int step : {1, 2}) ASSERT_TRUE(save(step, random_data(1)).ok());
+  for (const char* text :
+       {"step-00000001", "step-00000001\n", "step-00000001\r\n", "step-00000001 \n"}) {
+    std::ofstream(dir_ + "/latest") << text;
+    EXPECT_EQ(latest(), dir_ + "/step-00000001") << text;
+    EXPECT_EQ(log_, "");
+  }
+  fs::remove(dir_ + "/latest");
+  EXPECT_EQ(latest(), dir_ + "/step-00000002");
+  EXPECT_NE(log_.find("latest is missing; searching 2 step-* directories"), std::string::npos);
+  EXPECT_EQ(checkpoint::count_steps(dir_), 2);
+}
+
+// Where names cannot be swapped, three renames do.
+TEST_F(Checkpoint, AStepIsReplacedWithoutASwapOfNames) {
+  ASSERT_TRUE(save(5, random_data(1)).ok());
+  const auto replace = [&](unsigned error) {
+    return code_without(
+        SYS_renameat2, error,
+        [&] {
+          const auto r = checkpoint::write_checkpoint(dir_, info_at(5),
+                                                      cut(random_data(9), 1, 1).of_rank[0], 0, {});
+          if (!r.ok()) throw Error(ExitCode::retryable, r.error);
+        },
+        true);
+  };
+  const int code = replace(EINVAL);
+  if (code == kNoFilter) GTEST_SKIP() << "system calls cannot be filtered here";
+  EXPECT_EQ(code, 0);
+  expect_equal(dir_ + "/step-00000005", random_data(9));
+  std::set<std::string> there;
+  for (const auto& e : fs::directory_iterator(dir_)) there.insert(e.path().filename().string());
+  EXPECT_EQ(there, (std::set<std::string>{"latest", "step-00000005"}));
+  EXPECT_EQ(replace(EIO), static_cast<int>(ExitCode::retryable));
+  ASSERT_TRUE(verifies(dir_ + "/step-00000005"));
+}
+
+TEST_F(Checkpoint, CleanLeavesWhatHasAPlaceOfItsOwn) {
+  ASSERT_TRUE(save(1, random_data(1)).ok());
+  fs::copy(dir_ + "/step-00000001", dir_ + "/step-00000001.old.tmp");
+  for (const char* name : {"best.old", "step-00000002.old", "step-2.tmp", "latest.tmp.tmp"})
+    fs::create_directory(dir_ + "/" + name);
+  fs::create_directory(dir_ + "/best.tmp");
+  std::vector<std::string> removed = checkpoint::clean(dir_);
+  std::ranges::sort(removed);
+  EXPECT_EQ(removed, (std::vector<std::string>{"best.tmp", "step-00000001.old.tmp"}));
+  EXPECT_TRUE(verifies(dir_ + "/step-00000001"));
+  for (const char* name : {"best.old", "step-00000002.old", "step-2.tmp", "latest.tmp.tmp"})
+    EXPECT_TRUE(fs::exists(dir_ + "/" + name)) << name;
+  EXPECT_TRUE(checkpoint::clean(dir_ + "/gone").empty());
+}
+
+TEST(CheckpointSteps, HaveNamesOfEightDigitsOrMore) {
+  using checkpoint::step_of;
+  EXPECT_EQ(checkpoint::step_name(0), "step-00000000");
+  EXPECT_EQ(checkpoint::step_name(123456789), "step-123456789");
+  for (const std::int64_t step : {std::int64_t{0}, std::int64_t{1}, std::int64_t{99999999},
+                                  std::int64_t{100000000}, std::int64_t{123456789012}})
+    EXPECT_EQ(step_of(checkpoint::step_name(step)), step);
+  for (const char* name : {"", "step-", "step-5", "step-0000005", "step-000000005", "step-0000000x",
+                           "step-00000005 ", "step-00000005.tmp", "step--0000005", "stop-00000005",
+                           "xstep-00000005", "step-99999999999999999999", "step-+0000005"})
+    EXPECT_FALSE(step_of(name)) << name;
+}
+
+TEST(CheckpointSlices, AreRunsOfTheWhole) {
+  const auto rows = [](const Shape& full, int axis, std::int64_t begin, std::int64_t end) {
+    const auto r = checkpoint::rows_of(full, {axis, begin, end, 0, 0});
+    return r ? std::vector{r->rows, r->row, r->stride, r->offset} : std::vector<std::int64_t>{};
+  };
+  using Rows = std::vector<std::int64_t>;
+  EXPECT_EQ(rows({}, -1, 0, 0), (Rows{1, 1, 1, 0}));
+  EXPECT_EQ(rows({3, 4, 5}, -1, 9, 9), (Rows{1, 60, 60, 0}));
+  EXPECT_EQ(rows({3, 4, 5}, 0, 1, 3), (Rows{1, 40, 60, 20}));
+  EXPECT_EQ(rows({3, 4, 5}, 1, 1, 3), (Rows{3, 10, 20, 5}));
+  EXPECT_EQ(rows({3, 4, 5}, 2, 4, 5), (Rows{12, 1, 5, 4}));
+  EXPECT_EQ(rows({3, 4, 5}, 1, 2, 2), (Rows{3, 0, 20, 10}));
+  EXPECT_EQ(rows({3, 4}, 1, 0, 4), (Rows{3, 4, 4, 0}));
+  EXPECT_EQ(rows({3, 4}, 2, 0, 1), Rows{});
+  EXPECT_EQ(rows({}, 0, 0, 1), Rows{});
+  EXPECT_EQ(rows({3, 4}, 1, 0, 5), Rows{});
+  EXPECT_EQ(rows({3, 4}, 1, 3, 2), Rows{});
+  EXPECT_EQ(rows({3, 4}, 1, -1, 2), Rows{});
+}
+
+TEST(CheckpointChunks, AreReadInBlocks) {
+  constexpr std::int64_t kBlock = checkpoint::Chunk::kBlock;
+  for (const std::int64_t count :
+       {std::int64_t{0}, std::int64_t{1}, kBlock, kBlock + 3, 2 * kBlock}) {
+    checkpoint::Chunk chunk;
+    chunk.count = count;
+    std::int64_t next = 0;
+    const float nothing = 0;
+    chunk.read = [&](std::int64_t begin, std::int64_t n) {
+      EXPECT_EQ(begin, next);
+      EXPECT_TRUE(n >= 1 && n <= kBlock) << n;
+      return &nothing;
+    };
+    chunk.each_block([&](const float*, std::int64_t n) { next += n; });
+    EXPECT_EQ(next, count);
+  }
+}
+
+// 16 bytes of each at 20 MB/s.
+TEST(CheckpointTransfers, TakeAsLongAsOnASlowDisk) {
+  EXPECT_DOUBLE_EQ(checkpoint::longest_transfer(1'000'000), 0.8);
+  EXPECT_DOUBLE_EQ(checkpoint::longest_transfer(8'000'000'000), 6400);
+  EXPECT_EQ(checkpoint::longest_transfer(0), 0);
+}
+
+TEST_F(Checkpoint, ShardsNameEachCopyAndKeepWholeShapes) {
+  const std::vector<float> data{0, 1, 2, 3, 4, 5};
+  const auto chunk = [&](const std::string& name, int axis, std::int64_t begin, std::int64_t end,
+                         std::int64_t first, std::int64_t count) {
+    checkpoint::Chunk c;
+    static_cast<checkpoint::Slice&>(c) = {axis, begin, end, first, count};
+    c.name = name, c.full_shape = {3, 4}, c.data = data.data();
+    return c;
+  };
+  const std::vector<checkpoint::Chunk> chunks{chunk("w", 1, 0, 2, 0, 6),
+                                              chunk("w@1", 0, 0, 1, 0, 4),
+                                              chunk("w", 1, 2, 4, 0, 4), chunk("w", 1, 2, 4, 4, 2)};
+  const auto result = checkpoint::write_checkpoint(dir_, info_at(1), chunks, 0, {});
+  ASSERT_TRUE(result.ok()) << result.error;
+  const std::string file = result.path + "/shard-00000-of-00001.safetensors";
+  EXPECT_EQ(result.bytes, fs::file_size(file));
+  const io::SafetensorsReader shard(file);
+  using Extents = std::vector<std::int64_t>;
+  EXPECT_EQ(shard.info("w").shape, (Extents{3, 2}));
+  EXPECT_EQ(shard.info("w@1").shape, (Extents{1, 4}));
+  EXPECT_EQ(shard.info("w@2").shape, Extents{4});
+  EXPECT_EQ(shard.info("w@3").shape, Extents{2});
+  const checkpoint::CheckpointReader reader(result.path);
+  std::vector<float> w(12);
+  reader.read("w", {-1, 0, 0, 0, 12}, w.data());
+  EXPECT_EQ(w, (std::vector<float>{0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 0, 1}));
+  EXPECT_EQ(reader.manifest().chunks.size(), 4u);
+  for (const checkpoint::Slice& outside :
+       {checkpoint::Slice{-1, 0, 0, 0, 13}, {-1, 0, 0, -1, 2}, {0, 1, 4, 0, 1}, {1, 0, 2, 5, 2}})
+    EXPECT_ANY_THROW(reader.read("w", outside, w.data()));
+}
+
+// A manifest's text with another body, which the checksum is of.
+std::string sealed_manifest(const nlohmann::ordered_json& body) {
+  std::string text = body.dump(1, ' ');
+  const std::string sum = io::Checksum::of(std::as_bytes(std::span(text)));
+  text.resize(text.size() - 2);
+  return text + ",\n \"checksum\": \"" + sum + "\"\n}\n";
+}
+nlohmann::ordered_json body_of(const checkpoint::Manifest& m) {
+  auto body = nlohmann::ordered_json::parse(checkpoint::to_text(m));
+  body.erase("checksum");
+  return body;
+}
+
+TEST(CheckpointManifest, SaysAllAndLeavesOutWhatIsNot) {
+  checkpoint::Manifest m;
+  m.step = 7;
+  m.updates = 7;
+  const auto empty = body_of(m);
+  for (const char* member : {"updates", "evaluation_due", "data_tokens", "directory", "init",
+                             "tokenizer", "loss_scale", "best"})
+    EXPECT_FALSE(empty.contains(member)) << member;
+  const checkpoint::Manifest none = checkpoint::from_text("manifest.json", sealed_manifest(empty));
+  EXPECT_EQ(none.updates, 7);
+  EXPECT_FALSE(none.evaluation_due || none.best || none.loss_scale.dynamic);
+  EXPECT_EQ(none.data_tokens, 0);
+  EXPECT_EQ(none.directory + none.init + none.tokenizer, "");
+  EXPECT_EQ(none.loss_scale.value, 1);
+  m.updates = 5, m.samples_seen = 11, m.evaluation_due = true, m.data_tokens = 1, m.seed = 13;
+  m.layout = {{"data", 3}, {"tensor", 2}}, m.config = "c", m.directory = "d", m.init = "i";
+  m.tokenizer = "t", m.extra = R"({"x":1})";
+  m.loss_scale = {.value = 0.5, .updates = 17, .dynamic = true};
+  m.best = checkpoint::Best{config::Metric::bleu, 3, 31.25, 2};
+  const checkpoint::Manifest all = checkpoint::from_text("manifest.json", checkpoint::to_text(m));
+  EXPECT_EQ(all.updates, 5);
+  EXPECT_EQ(all.samples_seen, 11);
+  EXPECT_TRUE(all.evaluation_due);
+  EXPECT_EQ(all.data_tokens, 1);
+  EXPECT_EQ(all.seed, 13u);
+  EXPECT_EQ(all.layout, m.layout);
+  EXPECT_EQ(all.config + all.directory + all.init + all.tokenizer, "cdit");
+  EXPECT_EQ(all.extra, m.extra);
+  EXPECT_EQ(all.loss_scale.value, 0.5);
+  EXPECT_EQ(all.loss_scale.updates, 17);
+  EXPECT_TRUE(all.loss_scale.dynamic);
+  EXPECT_EQ(all.best, m.best);
+  m.best->step = -1;
+  EXPECT_EQ(checkpoint::from_text("manifest.json", checkpoint::to_text(m)).best->step, -1);
+  m.extra = "[]";
+  EXPECT_ANY_THROW(checkpoint::to_text(m));
+}
+
+TEST(CheckpointManifest, RefusesWhatItCannotBe) {
+  checkpoint::Manifest m;
+  m.best = checkpoint::Best{config::Metric::loss, 3, 1, 2};
+  checkpoint::StoredChunk chunk;
+  chunk.name = chunk.entry = "w", chunk.full_shape = {3, 4};
+  chunk.axis = 1, chunk.begin = 1, chunk.end = 3, chunk.count = 6;
+  m.files = {{"shard-a", 8, "x"}, {"shard-b", 8, "y"}};
+  m.chunks = {chunk, chunk};
+  m.chunks[1].file = 1;
+  const auto good = body_of(m);
+  EXPECT_NO_THROW(checkpoint::from_text("manifest.json", sealed_manifest(good)));
+  const auto refused = [&](const std::string& where, const nlohmann::ordered_json& value,
+                           const std::string& why) {
+    auto body = good;
+    body[nlohmann::ordered_json::json_pointer(where)] = value;
+    try {
+      checkpoint::from_text("manifest.json", sealed_manifest(body));
+      ADD_FAILURE() << where << " " << value;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::input);
+      EXPECT_NE(std::string(e.what()).find(why), std::string::npos) << e.what();
+    }
+  };
+  const std::string piece = "/files/0/pieces/0";
+  refused("/format", "other", "expected 'tfm-checkpoint'");
+  refused("/format_version", 2, "expected version 1");
+  refused("/format_version", 0, "expected version 1");
+  for (const char* count : {"/step", "/samples_seen"}) refused(count, -1, &count[1]);
+  refused("/best/metric", "other", "expected a metric");
+  refused("/best/step", -2, "step");
+  refused("/best/since", -1, "since");
+  refused("/extra", nlohmann::ordered_json::array(), "extra");
+  refused("/files/0/name", "part-a", "expected a name such as shard-");
+  refused("/files/0/name", "shard-/../a", "expected a name such as shard-");
+  refused(piece + "/shape", {3, 4, 1, 1, 1}, "at most four dimensions");
+  refused(piece + "/shape", {std::int64_t{1} << 40, std::int64_t{1} << 21}, "too large");
+  refused(piece + "/shape", {3, 5}, "'shape' differs between its shards");
+  refused(piece + "/shape", {3, 2}, "lies outside its shape");
+  refused(piece + "/axis", 2, "lies outside its shape");
+  refused(piece + "/axis", -2, "axis");
+  refused(piece + "/end", 5, "lies outside its shape");
+  refused(piece + "/begin", 4, "lies outside its shape");
+  refused(piece + "/count", 7, "lies outside its shape");
+  refused(piece + "/first", 1, "lies outside its shape");
+  refused(piece + "/first", 7, "lies outside its shape");
+  refused(piece + "/count", -1, "count");
+}
+
+TEST_F(Checkpoint, AFileThatIsListedTwiceIsRefused) {
+  const std::string path = save(1, random_data(2)).path;
+  checkpoint::Manifest m = checkpoint::CheckpointReader(path).manifest();
+  m.files.push_back(m.files[0]);
+  io::replace_file(path + "/manifest.json", checkpoint::to_text(m));
+  EXPECT_FALSE(verifies(path));
+}
+
+// Of a matrix and a vector, of which a rank has two of three columns and all.
+TEST_F(Checkpoint, WeightsAreThoseOfTheParametersAlone) {
+  const std::vector<float> w{1, 2, 3, 4, 5, 6}, v{7, 8}, average{9, 10, 11, 12, 13, 14};
+  const auto whole = [](const std::string& name, const Shape& shape, const std::vector<float>& x) {
+    checkpoint::Chunk c;
+    c.name = name, c.full_shape = shape, c.count = shape.elements(), c.data = x.data();
+    return c;
+  };
+  std::vector<checkpoint::Chunk> chunks{whole("model/w", {2, 3}, w), whole("model/v", {2}, v)};
+  const auto write = [&](std::int64_t step) {
+    fs::remove_all(dir_);
+    const auto result = checkpoint::write_checkpoint(dir_, info_at(step), chunks, 0, {});
+    EXPECT_EQ(result.error, "");
+    return std::make_unique<checkpoint::CheckpointReader>(result.path);
+  };
+  EXPECT_TRUE(checkpoint::is_import(*write(0)));
+  EXPECT_FALSE(checkpoint::is_import(*write(1))) << "a run has written it";
+  chunks.push_back(whole("ema/w", {2, 3}, average));
+  EXPECT_FALSE(checkpoint::is_import(*write(0)));
+  const auto reader = write(3);
+  const nn::PartSlice part{.name = "w", .full = {2, 3}, .axis = 1, .begin = 1, .end = 3};
+  const checkpoint::Slice slice = checkpoint::slice_of(part, 1, 3);
+  EXPECT_EQ(std::tuple(slice.axis, slice.begin, slice.end, slice.first, slice.count),
+            std::tuple(1, 1, 3, 1, 3));
+  EXPECT_NO_THROW(checkpoint::check_shape(*reader, "here", "model/w", {2, 3}));
+  for (const auto& [name, shape] :
+       {std::pair{"model/w", Shape{3, 2}}, {"model/x", Shape{2, 3}}, {"model/w", Shape{6}}})
+    try {
+      checkpoint::check_shape(*reader, "here", name, shape);
+      ADD_FAILURE() << name;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::input);
+      EXPECT_TRUE(std::string(e.what()).starts_with("here: ")) << e.what();
+    }
+  nn::ParameterSet known(comm::Layout(), 0), more(comm::Layout(), 0);
+  known.add({.parts = {{"w", 2}}, .cols = 3});
+  more.add({.parts = {{"x", 2}}, .cols = 3});
+  known.finish(), more.finish();
+  EXPECT_TRUE(checkpoint::has_average(*reader, known));
+  EXPECT_FALSE(checkpoint::has_average(*reader, more));
+  std::vector<float> out(3);
+  checkpoint::weights_of(*reader, "here", known)(part, 1, 3, out.data());
+  EXPECT_EQ(out, (std::vector<float>{3, 5, 6}));
+  checkpoint::weights_of(*reader, "here", known, "ema/")(part, 1, 3, out.data());
+  EXPECT_EQ(out, (std::vector<float>{11, 13, 14}));
+  EXPECT_THROW(checkpoint::weights_of(*reader, "here", more), Error);
+  EXPECT_NO_THROW(checkpoint::weights_of(*reader, "here", more, "model/",
+                                         [](const std::string& name) { return name == "x"; }));
+  EXPECT_THROW(checkpoint::weights_of(*reader, "here", more, "model/",
+                                      [](const std::string&) { return false; }),
+               Error);
 }
 
 }  // namespace

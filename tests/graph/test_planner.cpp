@@ -131,6 +131,7 @@ class Sum {
     return sum;
   }
   const std::vector<std::vector<double>>& gradients() const { return gradients_; }
+  const graph::Program& program() const { return program_; }
   // Gradients that residual steps did not have to write.
   int shared() const {
     int n = 0;
@@ -459,6 +460,155 @@ TEST(Collectives, AreThoseThatThePlanLists) {
   EXPECT_EQ(sum.collectives(),
             (std::vector<comm::CollectiveCall>{
                 {comm::Collective::all_reduce_sum, comm::Axis::tensor, kRows * kWidth * 8}}));
+}
+
+// A copy of a program, in which anything can be changed.
+struct Changed {
+  explicit Changed(const graph::Program& p) : program(p) {}
+  std::vector<graph::Buffer>& buffers() {
+    return const_cast<std::vector<graph::Buffer>&>(program.buffers());
+  }
+  std::vector<graph::Instruction>& steps() {
+    return const_cast<std::vector<graph::Instruction>&>(program.instructions());
+  }
+  std::vector<graph::Exchange>& exchanges() {
+    return const_cast<std::vector<graph::Exchange>&>(program.exchanges());
+  }
+  void expect_refused(const std::string& what) const {
+    EXPECT_ANY_THROW(graph::verify(program)) << what;
+  }
+  graph::Program program;
+};
+
+// First and last use of each buffer of the arena, with what the caller writes and reads.
+std::vector<std::pair<int, int>> uses_of(const graph::Program& p) {
+  std::vector<std::pair<int, int>> uses(p.buffers().size(), {-1, -1});
+  const int steps = static_cast<int>(p.instructions().size());
+  for (int i = 0; i < steps; ++i)
+    graph::for_each_buffer(p.instructions()[static_cast<std::size_t>(i)], [&](int b) {
+      auto& [first, last] = uses[static_cast<std::size_t>(b)];
+      first = first < 0 ? i : first;
+      last = i;
+    });
+  for (std::size_t b = 0; b < uses.size(); ++b) {
+    if (p.buffers()[b].seeded) uses[b].first = 0;
+    if (p.buffers()[b].kept) uses[b].second = steps;
+  }
+  return uses;
+}
+
+std::list<Sum> programs() {
+  std::list<Sum> all;
+  all.emplace_back(blocks, graph::Recompute::full);
+  all.emplace_back(blocks);
+  all.emplace_back(two_branches, graph::Recompute::none, false, true);
+  return all;
+}
+
+TEST(VerifiedPrograms, KeepLiveTensorsApart) {
+  for (const Sum& sum : programs()) {
+    const graph::Program& whole = sum.program();
+    ASSERT_NO_THROW(graph::verify(whole));
+    const auto uses = uses_of(whole);
+    int pairs = 0;
+    for (std::size_t a = 0; a < uses.size(); ++a) {
+      const graph::Buffer& x = whole.buffers()[a];
+      if (!x.in_arena() || uses[a].first < 0 || x.bytes == 0) continue;
+      for (const std::int64_t offset : {x.offset + 8, std::int64_t{-64}, whole.arena_bytes()}) {
+        Changed moved(whole);
+        moved.buffers()[a].offset = offset;
+        moved.expect_refused("lies elsewhere");
+      }
+      for (std::size_t b = 0; b < uses.size(); ++b) {
+        const graph::Buffer& y = whole.buffers()[b];
+        if (a == b || !y.in_arena() || uses[b].first < 0 || y.bytes == 0 ||
+            uses[a].second < uses[b].first || uses[b].second < uses[a].first)
+          continue;
+        ++pairs;
+        Changed together(whole);
+        together.buffers()[a].offset = y.offset;
+        together.expect_refused("two are live in one place");
+      }
+    }
+    EXPECT_GT(pairs, 10);
+  }
+}
+
+TEST(VerifiedPrograms, ReadNothingBeforeItIsWritten) {
+  for (const Sum& sum : programs()) {
+    const graph::Program& whole = sum.program();
+    int orders = 0, gradients = 0;
+    for (std::size_t i = 0; i < whole.instructions().size(); ++i) {
+      const graph::Instruction& s = whole.instructions()[i];
+      if (s.kind != graph::Instruction::Kind::compute) continue;
+      const bool goes_on = std::any_of(
+          whole.instructions().begin() + static_cast<std::ptrdiff_t>(i) + 1,
+          whole.instructions().end(), [&](const graph::Instruction& later) {
+            return later.node == s.node && later.phase == s.phase && later.stage > s.stage;
+          });
+      for (std::size_t k = 0; k < s.grad_in.size() && !goes_on; ++k) {
+        if (s.grad_in[k].buffer < 0) continue;
+        ++gradients;
+        Changed other(whole);
+        other.steps()[i].grad_in[k].accumulate ^= true;
+        other.expect_refused("a gradient is added to nothing, or lost");
+      }
+      if (i + 1 == whole.instructions().size()) continue;
+      const graph::Instruction& next = whole.instructions()[i + 1];
+      const bool needs =
+          s.phase != graph::Phase::backward && std::ranges::any_of(s.out, [&](int b) {
+            return b >= 0 && std::ranges::count(next.in, b);
+          });
+      if (!needs) continue;
+      ++orders;
+      Changed swapped(whole), without(whole);
+      std::swap(swapped.steps()[i], swapped.steps()[i + 1]);
+      swapped.expect_refused("a step comes before what it reads");
+      without.steps().erase(without.steps().begin() + static_cast<std::ptrdiff_t>(i));
+      without.expect_refused("a step is missing");
+    }
+    EXPECT_GT(orders, 0);
+    EXPECT_GT(gradients, 4);
+  }
+}
+
+TEST(VerifiedPrograms, ExchangeWhatIsDeclared) {
+  const Sum sum(two_branches, graph::Recompute::none, false, true);
+  const graph::Program& whole = sum.program();
+  ASSERT_EQ(whole.exchanges().size(), 1U);
+  const graph::Exchange x = whole.exchanges()[0];
+  ASSERT_GT(x.wait, x.start + 1) << "steps run beside it";
+  const auto start = static_cast<std::size_t>(x.start), wait = static_cast<std::size_t>(x.wait);
+  const auto refused = [&](const std::string& what, auto&& change) {
+    Changed other(whole);
+    change(other);
+    other.expect_refused(what);
+  };
+  refused("bytes", [](Changed& c) { c.exchanges()[0].call.bytes += 8; });
+  refused("axes", [](Changed& c) { c.exchanges()[0].call.axes = comm::kData; });
+  refused("kind",
+          [](Changed& c) { c.exchanges()[0].call.kind = comm::Collective::all_reduce_max; });
+  refused("start", [](Changed& c) { --c.exchanges()[0].start; });
+  refused("wait", [](Changed& c) { --c.exchanges()[0].wait; });
+  refused("waited for at once",
+          [&](Changed& c) { std::swap(c.steps()[wait], c.steps()[wait - 1]); });
+  refused("started twice", [&](Changed& c) { c.steps()[wait] = c.steps()[start]; });
+  refused("never waited for", [&](Changed& c) {
+    c.steps().erase(c.steps().begin() + static_cast<std::ptrdiff_t>(wait));
+  });
+  const int made = whole.instructions()[start].grad_in[0].buffer;
+  ASSERT_GE(made, 0);
+  for (std::size_t i = start + 1; i < wait; ++i) {
+    refused("is read meanwhile", [&](Changed& c) { c.steps()[i].in[0] = made; });
+    refused("is written meanwhile", [&](Changed& c) {
+      c.steps()[i].grad_in.push_back({made, true});
+    });
+    for (const int read : whole.instructions()[start].grad_out)
+      if (read >= 0)
+        refused("its operand is written meanwhile", [&](Changed& c) {
+          c.steps()[i].grad_in.push_back({read, true});
+        });
+  }
 }
 
 }  // namespace

@@ -329,6 +329,74 @@ TEST(HuggingFaceConfig, OneLabelWithoutAProblemIsANumber) {
   EXPECT_EQ(type_of(nullptr, two), "classify");
 }
 
+TEST(HuggingFaceConfig, LabelsAreNamedOrCounted) {
+  const Json whole = huggingface::read_config(std::string(kFixtures) + "bert_sequences_0");
+  const auto head = [&](const Json& members) {
+    Json config = whole;
+    for (const char* member : {"id2label", "num_labels", "problem_type"}) config.erase(member);
+    config.update(members);
+    return huggingface::model_of(
+               {config, "config.json"},
+               [](const std::string& tensor) { return tensor.starts_with("classifier."); })
+        .heads.at(0);
+  };
+  const auto refused = [&](const Json& members) {
+    try {
+      head(members);
+      return std::string("nothing");
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::input);
+      return std::string(e.what());
+    }
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(head(Json::object()).classes, 2);
+  EXPECT_EQ(head({{"num_labels", 5}}).classes, 5);
+  EXPECT_EQ(head({{"num_labels", 5}}).labels, Names{});
+  EXPECT_EQ(head({{"num_labels", 1}}).type, "regress");
+  const Json named{{"id2label", {{"1", "b"}, {"0", "a"}, {"2", "c"}}}, {"num_labels", 5}};
+  EXPECT_EQ(head(named).labels, (Names{"a", "b", "c"}));
+  EXPECT_EQ(head(named).classes, 3);
+  EXPECT_EQ(head({{"id2label", {{"0", "LABEL_0"}, {"1", "LABEL_1"}}}}).labels, Names{});
+  EXPECT_EQ(head({{"id2label", {{"0", "LABEL_1"}, {"1", "LABEL_0"}}}}).labels,
+            (Names{"LABEL_1", "LABEL_0"}));
+  EXPECT_NE(refused({{"id2label", {{"0", "a"}, {"2", "c"}}}}).find("1"), std::string::npos);
+  EXPECT_NE(refused({{"problem_type", "multi_label_classification"}}).find("several labels"),
+            std::string::npos);
+  EXPECT_NE(refused({{"problem_type", "regression"}}).find("found 2 labels; expected one"),
+            std::string::npos);
+  EXPECT_EQ(head({{"problem_type", "single_label_classification"}}).type, "classify");
+  EXPECT_EQ(head({{"architectures", {"BertForTokenClassification"}}}).type, "tag");
+  for (const Json& classes : {Json::array({"BertForMaskedLM"}), Json::array(), Json()})
+    EXPECT_NE(refused({{"architectures", classes}})
+                  .find("expected BertForSequenceClassification or BertForTokenClassification"),
+              std::string::npos);
+}
+
+TEST(HuggingFaceConfig, ExportsNameTheIdsThatTheModelKnows) {
+  const Json original = huggingface::read_config(std::string(kFixtures) + "gpt2_1");
+  const config::ModelConfig m =
+      huggingface::model_of({original, "gpt2_1"}, [](const std::string&) { return false; });
+  const auto last = static_cast<std::int32_t>(m.vocab_size - 1);
+  const auto written = [&](const std::optional<tokenizer::SpecialIds>& ids, const Json& from) {
+    return Json::parse(huggingface::huggingface_config(m, ids, from.is_null() ? "" : from.dump()));
+  };
+  const Json own = written(tokenizer::SpecialIds{.pad = last + 1, .begin = last}, nullptr);
+  EXPECT_EQ(own.at("bos_token_id"), last);
+  EXPECT_TRUE(own.at("eos_token_id").is_null());
+  EXPECT_TRUE(own.at("pad_token_id").is_null()) << "not one of the model's";
+  EXPECT_EQ(own.at("torch_dtype"), "float32");
+  EXPECT_FALSE(written({}, nullptr).contains("bos_token_id"));
+  Json other = original;
+  other["bos_token_id"] = 3, other["transformers_weights"] = "model.safetensors";
+  other["architectures"] = {"GPT2ForSomething"}, other["transformers_version"] = "9.9";
+  const Json kept = written(tokenizer::SpecialIds{.begin = 5}, other);
+  EXPECT_EQ(kept.at("bos_token_id"), 3) << "the original's";
+  EXPECT_FALSE(kept.contains("transformers_weights"));
+  EXPECT_EQ(kept.at("architectures"), other.at("architectures"));
+  EXPECT_EQ(kept.at("transformers_version"), "9.9");
+}
+
 TEST(HuggingFaceConfig, ExportsKeepTheTypeUnderEitherName) {
   for (const auto& [key, other] : {std::pair{"dtype", "torch_dtype"}, {"torch_dtype", "dtype"}}) {
     Json read = huggingface::read_config(std::string(kFixtures) + "gpt2_0");
