@@ -57,14 +57,12 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Default timeout of collectives: ten times the longest step, at least 30 s and at most 300 s.
-double step_timeout(const TrainingRun& run, double longest_step) {
-  const config::ParallelConfig& parallel = run.config.parallel;
+}  // namespace
+
+double step_timeout(const config::ParallelConfig& parallel, double longest_step) {
   if (parallel.timeout > 0 || longest_step == 0) return parallel.longest_wait();
   return std::clamp(10 * longest_step, 30.0, 300.0);
 }
-
-}  // namespace
 
 void check_inputs(const config::Config& config) {
   config::Problems problems(config.places);
@@ -119,7 +117,7 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
     ++run.step;
     run.save = false;
     run.watchdog.heartbeat(run.step);
-    run.watchdog.set_timeout(step_timeout(run, longest_step));
+    run.watchdog.set_timeout(step_timeout(run.config.parallel, longest_step));
     run.lr = schedule.at(run.step);
     times.clear();
     if (!run.ahead) launch(run.step);

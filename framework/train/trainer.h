@@ -26,4 +26,8 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
                    const device::Device& device, StopRequests& requests,
                    const Machine& machine = {});
 
+// Seconds that ranks may wait for each other in a step: parallel.timeout; without it ten times the
+// longest step so far, at least 30 s and at most 300 s, and 300 s before there is one (0).
+double step_timeout(const config::ParallelConfig& parallel, double longest_step);
+
 }  // namespace tfm::train

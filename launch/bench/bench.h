@@ -4,6 +4,7 @@
 
 #include "data/objective.h"
 #include "launch/support/program.h"
+#include "plan/device_model.h"
 
 namespace tfm::launch {
 
@@ -11,6 +12,11 @@ int bench_scaling(const Arguments& args);
 int bench_step(const Arguments& args);
 int bench_kernels(const Arguments& args);
 int bench_collectives(const Arguments& args);
+
+// The network of the results of bench_collectives() on so many ranks, from rings of the smallest
+// and the largest tensor: t = (n - 1) latency + (n - 1) / n bytes / bandwidth. Error(usage) where
+// they do not tell.
+plan::DeviceModel::Link network_of(const nlohmann::ordered_json& results, int ranks);
 
 // Random ids. Every position is real; the expected share of the objective has a label.
 class RandomData final : public data::Dataset {

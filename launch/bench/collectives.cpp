@@ -84,8 +84,8 @@ class CollectiveBench {
   comm::Watchdog watchdog_{host_, config::ParallelConfig{}.longest_wait()};
 };
 
-// From rings of the smallest and the largest tensor: t = (n - 1) latency + (n - 1) / n bytes /
-// bandwidth.
+}  // namespace
+
 plan::DeviceModel::Link network_of(const Json& results, int ranks) {
   std::map<double, std::vector<double>> seconds;  // by bytes
   for (const Json& r : results)
@@ -101,8 +101,6 @@ plan::DeviceModel::Link network_of(const Json& results, int ranks) {
   const double bandwidth = hops / ranks * (most - least) / slower;
   return {std::max(0.0, t / hops - least / ranks / bandwidth), bandwidth};
 }
-
-}  // namespace
 
 int bench_collectives(const Arguments& args) {
   if (!args.positional().empty() || !args.overrides().empty())

@@ -54,17 +54,13 @@ Rate best_rate(device::Device& device, DType type) {
 
 std::string tera(double flops) { return printed("%.3g TFLOP/s", flops * 1e-12); }
 
-// Of cores that ranks take turns on each measures more than its share.
-double share_of_cores(const Launch& launch) {
-  return std::min(1.0, static_cast<double>(launch.cores.together) /
-                           (launch.threads() * launch.ranks_per_node()));
-}
-
 void measure_peak(const Launch& launch, config::Precision precision, train::Machine& machine) {
   device::Device device = device::Device::cpu(launch.threads());
   launch.gather("");  // all measure at once
   const Rate mine = best_rate(device, plan::dtype_of(precision));
-  for (const double rate : launch.gather(mine.flops * share_of_cores(launch)))
+  for (const double rate :
+       launch.gather(mine.flops * share_of_cores(launch.cores.together, launch.threads(),
+                                                 launch.ranks_per_node())))
     machine.peak_flops += rate;
   machine.peak_from = "measured: products of " + std::to_string(mine.size) + " x " +
                       std::to_string(mine.size) + " in " + config::word(precision) + " on " +
@@ -72,6 +68,10 @@ void measure_peak(const Launch& launch, config::Precision precision, train::Mach
 }
 
 }  // namespace
+
+double share_of_cores(int cores, int threads, int ranks) {
+  return std::min(1.0, static_cast<double>(cores) / (threads * ranks));
+}
 
 void set_peak(const Launch& launch, const config::Config& config, train::Machine& machine) {
   const DType type = plan::dtype_of(config.precision);

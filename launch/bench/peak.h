@@ -10,4 +10,8 @@ namespace tfm::launch {
 // run's precision, measured on the threads of all ranks at once within some hundredths of a second.
 void set_peak(const Launch& launch, const config::Config& config, train::Machine& machine);
 
+// The part of its measured rate that each of a node's `ranks` of `threads` threads has while all
+// compute: of cores that they take turns on each measures more than its share.
+double share_of_cores(int cores, int threads, int ranks);
+
 }  // namespace tfm::launch

@@ -40,19 +40,6 @@ class Operand {
   std::shared_ptr<std::byte> memory_;
 };
 
-// FLOP/s that grow with a size, as its description has them: the time of a FLOP is (1 + half /
-// size) / rate.
-struct Growth {
-  double rate, half;
-};
-Growth growth(std::int64_t small, double slow, std::int64_t large, double fast) {
-  const double slope =
-      (1 / slow - 1 / fast) / (1.0 / static_cast<double>(small) - 1.0 / static_cast<double>(large));
-  if (slope <= 0) return {std::max(slow, fast), 0};
-  const double full = 1 / fast - slope / static_cast<double>(large);
-  return full > 0 ? Growth{1 / full, slope / full} : Growth{fast, 0};
-}
-
 // Causal self-attention of 12 heads, forward and backward.
 class AttentionBench {
  public:
@@ -124,6 +111,14 @@ class AttentionBench {
 };
 
 }  // namespace
+
+Growth growth(std::int64_t small, double slow, std::int64_t large, double fast) {
+  const double slope =
+      (1 / slow - 1 / fast) / (1.0 / static_cast<double>(small) - 1.0 / static_cast<double>(large));
+  if (slope <= 0) return {std::max(slow, fast), 0};
+  const double full = 1 / fast - slope / static_cast<double>(large);
+  return full > 0 ? Growth{1 / full, slope / full} : Growth{fast, 0};
+}
 
 double product_rate(device::Device& device, DType type, std::int64_t n, const SecondsOf& seconds) {
   double found = 0;

@@ -34,6 +34,14 @@ double best_seconds(device::Device& device, F&& f, int samples = 5) {
   return best_of(run, samples);
 }
 
+// FLOP/s that grow with a size, as its description has them: the time of a FLOP is (1 + half /
+// size) / rate.
+struct Growth {
+  double rate, half;
+};
+// From the FLOP/s at two sizes.
+Growth growth(std::int64_t small, double slow, std::int64_t large, double fast);
+
 // Measures the seconds of a piece of work.
 using SecondsOf = std::function<double(const std::function<void()>& work)>;
 // FLOP/s of a product of two n x n matrices.
