@@ -203,5 +203,98 @@ TEST(PackedRows, RowsWithoutALabelAreNotCounted) {
   }
 }
 
+// Sizes are multiples of a sixteenth of the rows, itself one of 16; what saves less than an eighth
+// of them is not packed.
+TEST(PackedRows, HaveFewSizes) {
+  for (const auto& [rows, labelled, packed] :
+       std::vector<std::array<std::int64_t, 3>>{{65536, 9830, 12288},
+                                                {65536, 0, 4096},
+                                                {65536, 4096, 4096},
+                                                {65536, 4097, 8192},
+                                                {65536, 57344, 57344},
+                                                {65536, 57345, 65536},
+                                                {256, 1, 16},
+                                                {256, 224, 224},
+                                                {256, 225, 256},
+                                                {257, 1, 32},
+                                                {32, 16, 16},
+                                                {32, 17, 32},
+                                                {16, 1, 16}})
+    EXPECT_EQ(kernels::packed_rows(rows, labelled), packed) << labelled << " of " << rows;
+}
+
+TYPED_TEST(Loss, PackedGradientsGoToTheirRows) {
+  using T = TypeParam;
+  constexpr std::int64_t cols = 67;
+  const std::vector<std::int32_t> places{3, -1, 0};
+  const Values x = random_values(3 * cols, 1), before = random_values(4 * cols, 2);
+  Guarded<T> from(x);
+  cpu::Stream s{2};
+  for (const bool accumulate : {false, true}) {
+    Guarded<T> to(before);
+    const Values old = to.values(), given = from.values();
+    kernels::scatter_rows(
+        s, kernels::ScatterRowsArgs<T>{3, cols, places.data(), from, to, accumulate});
+    const Values now = to.values();
+    for (std::int64_t c = 0; c < 4 * cols; ++c) {
+      const std::int64_t r = c / cols, k = c % cols;
+      const double added = r == 3 ? given[k] : r == 0 ? given[2 * cols + k] : 0;
+      EXPECT_EQ(now[c], r == 1 || r == 2 ? old[c]
+                        : accumulate
+                            ? static_cast<double>(T(static_cast<Accum<T>>(
+                                  static_cast<Accum<T>>(old[c]) + static_cast<Accum<T>>(added))))
+                            : added)
+          << c;
+    }
+  }
+}
+
+// A row is right where its label is the first of the columns with the largest logit, also in a
+// later piece of a long row, and in none that has no label.
+TYPED_TEST(Loss, RightRowsHaveTheFirstOfTheLargestLogits) {
+  using T = TypeParam;
+  constexpr std::int64_t rows = 5, cols = 1100;
+  Values logits(rows * cols, -1);
+  const auto set = [&](std::int64_t row, std::int64_t col, double value) {
+    logits[row * cols + col] = value;
+  };
+  set(0, 0, 2), set(0, 1099, 2);     // the label is the first of two
+  set(1, 1024, 2), set(1, 1050, 2);  // the second of two
+  set(2, 1099, 2);                   // the only one
+  set(3, 5, 2), set(3, 6, 3);        // not the largest
+  set(4, 7, 2);                      // no label
+  const std::vector<std::int32_t> labels{0, 1050, 1099, 5, -1};
+  Guarded<T> x(logits);
+  Guarded<Accum<T>> max(rows), sums(3 * rows);
+  std::vector<double> loss(rows);
+  double total = 1, correct = 10;
+  const kernels::CrossEntropyArgs<T> a{.rows = rows,
+                                       .cols = cols,
+                                       .stride = cols,
+                                       .padded_cols = cols,
+                                       .vocab_size = cols,
+                                       .logits = x,
+                                       .labels = labels.data(),
+                                       .max = max,
+                                       .sums = sums,
+                                       .loss = loss.data(),
+                                       .total = &total,
+                                       .correct = &correct};
+  cpu::Stream s{2};
+  kernels::cross_entropy_statistics(s, a);
+  kernels::cross_entropy_loss(s, a);
+  EXPECT_EQ(correct, 10 + 2) << "rows are added";
+  const double e3 = std::exp(-3.), e4 = std::exp(-4.);
+  const double expected[] = {std::log(2 + 1098 * e3), std::log(2 + 1098 * e3),
+                             std::log(1 + 1099 * e3), 1 + std::log(1 + std::exp(-1.) + 1098 * e4),
+                             0};
+  double sum = 1;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    EXPECT_NEAR(loss[r], expected[r], 1e-5) << r;
+    sum += loss[r];
+  }
+  EXPECT_DOUBLE_EQ(total, sum);
+}
+
 }  // namespace
 }  // namespace tfm::test

@@ -249,6 +249,92 @@ TYPED_TEST(ExpertRows, AreChosenByScoreAndBiasAmongOpenGroups) {
     }
 }
 
+// Two sequences of two experts, one of which has no token: a quarter of the choices goes to the
+// second expert.
+TYPED_TEST(ExpertRows, TermsOfTheLossFollowTheirEquations) {
+  using T = TypeParam;
+  constexpr std::int64_t experts = 2;
+  Guarded<T> statistics({0.75, 0.25, 2, 9, 0.5, 0.5, 3, 9}), counts({3, 1, 0, 0});
+  const double before = 10, scale = 2;
+  cpu::Stream s{1};
+  const auto sum = [&](kernels::RouterTerm term, const double* first) {
+    double made = -1;
+    kernels::router_term(
+        s, kernels::RouterTermArgs<T>{term, 2, experts, statistics, counts, first, &made});
+    return made;
+  };
+  EXPECT_DOUBLE_EQ(sum(kernels::RouterTerm::balance, nullptr), 2 * (3 * 0.75 + 1 * 0.25) / 4);
+  EXPECT_DOUBLE_EQ(sum(kernels::RouterTerm::balance, &before), 11.25);
+  EXPECT_DOUBLE_EQ(sum(kernels::RouterTerm::z, nullptr), 5);
+  EXPECT_DOUBLE_EQ(sum(kernels::RouterTerm::z, &before), 15);
+  const auto gradient = [&](kernels::RouterTerm term, const double* by, bool accumulate) {
+    Guarded<T> d(Values(8, 1));
+    kernels::router_term_backward(
+        s, kernels::RouterTermBackwardArgs<T>{term, 2, experts, counts, by, d, accumulate});
+    return d.values();
+  };
+  EXPECT_EQ(gradient(kernels::RouterTerm::balance, nullptr, false),
+            (Values{1.5, 0.5, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(gradient(kernels::RouterTerm::balance, &scale, true), (Values{4, 2, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(gradient(kernels::RouterTerm::z, &scale, false), (Values{0, 0, 2, 0, 0, 0, 2, 0}));
+}
+
+// Two tokens of a sequence and one of another, that take two experts each.
+TYPED_TEST(ExpertRows, BalanceOfABatchFollowsItsEquation) {
+  using T = TypeParam;
+  constexpr std::int64_t experts = 2;
+  Guarded<T> statistics({0.75, 0.25, 2, 9, 0.5, 0.5, 3, 9}), counts({3, 1, 1, 1}),
+      before({1, 2, 3, 4, 5});
+  cpu::Stream s{1};
+  const auto summed = [&](bool counts_choices, const T* first) {
+    Guarded<T> sums(Values(5, 99));
+    kernels::sum_routing(s, kernels::SumRoutingArgs<T>{2, experts, 2, statistics, counts,
+                                                       counts_choices, first, sums});
+    return sums.values();
+  };
+  EXPECT_EQ(summed(true, nullptr), (Values{2, 1, 4, 2, 3}));
+  EXPECT_EQ(summed(true, before), (Values{3, 3, 7, 6, 8}));
+  EXPECT_EQ(summed(false, nullptr), (Values{2, 1, 0, 0, 0}));
+  EXPECT_EQ(summed(false, before), (Values{3, 3, 3, 4, 5}));
+  Guarded<T> dsums({1, 2, 7, 7, 7});
+  Guarded<T> d(Values(8, 1));
+  for (const bool more : {false, true}) {
+    kernels::sum_routing_backward(
+        s, kernels::SumRoutingBackwardArgs<T>{2, experts, 2, counts, dsums, d, more});
+    EXPECT_EQ(d.values(),
+              more ? (Values{4, 8, 0, 0, 2, 4, 0, 0}) : (Values{2, 4, 0, 0, 1, 2, 0, 0}));
+  }
+  // Of four tokens, two choices each, this rank has three.
+  Guarded<T> sums({2, 1, 4, 2, 3}), totals({2.5, 1.5, 6, 2, 4});
+  Guarded<T> none({0, 0, 0, 0, 0});
+  double loss = -1;
+  const double scale = 2;
+  Guarded<T> dtotals(Values(5, 99));
+  kernels::batch_balance(s, kernels::BatchBalanceArgs<T>{experts, sums, totals, &loss});
+  EXPECT_DOUBLE_EQ(loss, 2 * (6. / 4 * 2 / 4 + 2. / 4 * 1 / 4));
+  kernels::batch_balance_backward(
+      s, kernels::BatchBalanceBackwardArgs<T>{experts, totals, &scale, dtotals});
+  EXPECT_EQ(dtotals.values(), (Values{1.5, 0.5, 0, 0, 0}));
+  kernels::batch_balance_backward(
+      s, kernels::BatchBalanceBackwardArgs<T>{experts, totals, nullptr, dtotals});
+  EXPECT_EQ(dtotals.values(), (Values{0.75, 0.25, 0, 0, 0}));
+  kernels::batch_balance(s, kernels::BatchBalanceArgs<T>{experts, sums, none, &loss});
+  EXPECT_EQ(loss, 0) << "no token counts";
+}
+
+TEST(Excess, TheMostOfMicroBatchesIsKept) {
+  cpu::Stream s{1};
+  double most = 7;
+  const auto keep = [&](double x, bool first) {
+    kernels::keep_most(s, {&x, &most, first});
+    return most;
+  };
+  EXPECT_EQ(keep(0.5, true), 0.5);
+  EXPECT_EQ(keep(2, false), 2);
+  EXPECT_EQ(keep(1, false), 2);
+  EXPECT_EQ(keep(0, true), 0);
+}
+
 TYPED_TEST(ExpertRows, ProductsOfEachExpertsRows) {
   using T = TypeParam;
   constexpr std::int64_t n = 70, k = 33, all = TestFixture::kSlots, experts = TestFixture::kExperts;

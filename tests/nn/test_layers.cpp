@@ -71,6 +71,37 @@ TEST(RelativeBuckets, CoverUnequalLengths) {
   EXPECT_THROW(nn::relative_buckets(2, 4, 2, 16, true), Error);
 }
 
+// Sines of frequencies 10000^(-c / width) of each pair of columns c and c + 1, and their cosines:
+// side by side (Vaswani et al. 2017), all sines first (fairseq and transformers' Marian), or with
+// frequencies that end at 1 / 10000 (M2M-100).
+TEST(Sinusoids, AreOfThreeKinds) {
+  constexpr std::int64_t length = 3;
+  const auto table = [&](std::int64_t width, nn::SinusoidKind kind) {
+    std::vector<double> t(static_cast<std::size_t>(length * width), 99);
+    nn::sinusoidal_table(length, width, kind, t.data());
+    return t;
+  };
+  const auto expect_row = [](const std::vector<double>& t, const std::vector<double>& row) {
+    for (std::size_t c = 0; c < row.size(); ++c)
+      EXPECT_NEAR(t[2 * row.size() + c], row[c], 1e-15) << "column " << c;
+  };
+  using enum nn::SinusoidKind;
+  const double s1 = std::sin(2.), c1 = std::cos(2.);
+  const auto sine = [](double f) { return std::sin(2 * f); };
+  const auto cosine = [](double f) { return std::cos(2 * f); };
+  expect_row(table(4, interleaved), {s1, c1, sine(0.01), cosine(0.01)});
+  expect_row(table(4, halves), {s1, sine(0.01), c1, cosine(0.01)});
+  expect_row(table(4, last), {s1, sine(0.0001), c1, cosine(0.0001)});
+  expect_row(table(8, last),
+             {s1, sine(std::pow(10, -4. / 3)), sine(std::pow(10, -8. / 3)), sine(0.0001), c1,
+              cosine(std::pow(10, -4. / 3)), cosine(std::pow(10, -8. / 3)), cosine(0.0001)});
+  const double f = std::pow(10000, -0.4), g = std::pow(10000, -0.8);
+  expect_row(table(5, halves), {s1, sine(f), sine(g), c1, cosine(f)});
+  expect_row(table(2, last), {s1, c1});
+  EXPECT_EQ(table(4, halves)[0], 0);
+  EXPECT_EQ(table(4, halves)[2], 1) << "position 0";
+}
+
 TEST(DropoutMasks, ThoseOfTheRanksTogetherAreThoseOfOne) {
   const kernels::Dropout dropout{0.4f, {7, Purpose::dropout, stream_of("layers.0.ffn"), 3}};
   constexpr std::int64_t B = 4, T = 8, C = 12;

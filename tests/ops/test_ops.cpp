@@ -285,6 +285,45 @@ TEST(Attention, RefusesToAddToTheGradientsItAssigns) {
   EXPECT_THROW(h.run(true), Error);
 }
 
+// Of pairs all together and in groups, of triples, and of texts alone: the logits are products with
+// the documents of the group, of which a label is the index.
+TEST(Contrastive, LossIsThatOfEachQueryAmongTheDocumentsOfItsGroup) {
+  constexpr std::int64_t cols = 5;
+  constexpr double scale = 1.5;
+  struct Case {
+    std::string labels;
+    std::int64_t rows, texts, group;
+  };
+  for (const Case& c :
+       {Case{"next_of_pairs", 8, 2, 2}, {"of_triples", 6, 3, 0}, {"few", 8, 1, 0}}) {
+    Harness<double> h({"contrastive", "values", {{c.rows, cols}}, [&](auto& r, const auto& in) {
+                         return ops::contrastive(
+                             r, in[0], r.input(c.labels, {c.rows}, DType::i32),
+                             {.texts = c.texts, .group = c.group, .scale = scale});
+                       }});
+    const auto logit = [&](std::int64_t query, std::int64_t document) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < cols; ++k)
+        sum += h.data_[0][kGuard + query * cols + k] * h.data_[0][kGuard + document * cols + k];
+      return scale * sum;
+    };
+    double expected = 0;
+    const std::vector<std::int32_t>& labels = kIntegers.at(c.labels);
+    for (std::int64_t q = 0; q < c.rows; ++q) {
+      const std::int32_t label = labels[static_cast<std::size_t>(q)];
+      if (label < 0) continue;
+      const std::int64_t size = c.group == 0 ? c.rows : c.group * c.texts, first = q / size * size;
+      std::vector<double> logits;
+      for (std::int64_t d = first; d < first + size; ++d)
+        if (c.texts == 1 || d % c.texts > 0) logits.push_back(logit(q, d));
+      double all = 0;
+      for (const double x : logits) all += std::exp(x);
+      expected += std::log(all) - logits[static_cast<std::size_t>(label)];
+    }
+    EXPECT_NEAR(h.run(), expected, 1e-12 * expected) << c.labels;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Ops, testing::ValuesIn(op_cases()),
                          [](const auto& info) { return info.param.kind + "_" + info.param.name; });
 
