@@ -8,6 +8,7 @@
 #include "launch/bench/bench.h"
 #include "launch/bench/peak.h"
 #include "launch/bench/rates.h"
+#include "launch/bench/scaling.h"
 #include "launch/doctor/findings.h"
 #include "support/data_files.h"
 
@@ -167,6 +168,90 @@ TEST(Findings, TheExitCodeIsOfTheWorstProblem) {
       (nlohmann::ordered_json{
           {"severity", "warning"}, {"check", "clock"}, {"text", "is late"}, {"remedy", "set it"}}));
   EXPECT_EQ(json["findings"][2]["severity"], "problem");
+}
+
+nlohmann::ordered_json scaling_point(int ranks, double rate, double least, double most,
+                                     double predicted, bool oversubscribed) {
+  return {{"mode", "strong"},
+          {"axis", nullptr},
+          {"ranks", ranks},
+          {"step_seconds", 0.0125},
+          {"tokens_per_second", rate},
+          {"tokens_per_second_min", least},
+          {"tokens_per_second_max", most},
+          {"efficiency", ranks == 1 ? nlohmann::ordered_json() : nlohmann::ordered_json(0.75)},
+          {"predicted_tokens_per_second", predicted},
+          {"oversubscribed", oversubscribed},
+          {"skipped", nullptr}};
+}
+
+nlohmann::ordered_json scaling_results(double scale = 1) {
+  nlohmann::ordered_json skipped = scaling_point(8, 0, 0, 0, 0, false);
+  skipped["skipped"] = "8 ranks, \"too many\"";
+  return {{"mode", "strong"},
+          {"configuration", "a&b.yaml"},
+          {"repeats", 2},
+          {"points",
+           {scaling_point(1, 100 * scale, 90 * scale, 110 * scale, 120 * scale, false),
+            scaling_point(4, 300 * scale, 280 * scale, 320 * scale, 380 * scale, true), skipped}}};
+}
+
+// Axes from 0 to 4 ranks on 80 to 700, and from 0 to 400 tokens/s, which is ideal, on 350 to 50.
+TEST(Bench, ThePictureOfAScalingHasItsPointsInPlace) {
+  const test::TemporaryFolder folder;
+  nlohmann::ordered_json results = scaling_results();
+  write_scaling_svg(folder / "a.svg", results);
+  const std::string svg = test::get(folder / "a.svg");
+  for (const char* part :
+       {"viewBox='0 0 720 469'", ">strong scaling of a&amp;b.yaml<", "M80 350L700 50",
+        "d='M235 275L700 125'", "d='M235 260L700 65'", "M235 282.5L235 267.5", "M700 140L700 110",
+        "cx='235' cy='275' r='4' fill='#1f77b4'", "cx='700' cy='125' r='4' fill='white'",
+        ">strong scaling, measured<", ">strong scaling, predicted<", "ideal: proportional",
+        "oversubscribed: more", "bar: least and most", "<text x='235' y='368'", ">1</text>",
+        "<text x='72' y='279' text-anchor='end' fill='black'>100<", ">400<"})
+    EXPECT_NE(svg.find(part), std::string::npos) << part << "\n" << svg;
+  for (const char* part : {">50<", ">8</text>", "d62728"})
+    EXPECT_EQ(svg.find(part), std::string::npos) << part;
+  results["repeats"] = 1;
+  results["points"][1]["oversubscribed"] = false;
+  results["points"][1]["axis"] = "tensor";
+  write_scaling_svg(folder / "b.svg", results);
+  const std::string other = test::get(folder / "b.svg");
+  for (const char* part : {"bar: ", "oversubscribed"})
+    EXPECT_EQ(other.find(part), std::string::npos) << part;
+  for (const char* part : {">strong tensor scaling, measured<", "fill='#d62728'"})
+    EXPECT_NE(other.find(part), std::string::npos) << part;
+  write_scaling_svg(folder / "c.svg", scaling_results(6000));
+  const std::string millions = test::get(folder / "c.svg");  // up to 2.4 of them
+  for (const char* part : {">500k<", ">1M<", ">1.5M<", ">2M<"})
+    EXPECT_NE(millions.find(part), std::string::npos) << part;
+  write_scaling_svg(folder / "d.svg", scaling_results(1.5));
+  const std::string six = test::get(folder / "d.svg");  // steps up to 600
+  for (const char* part : {">100<", ">500<", ">600<"})
+    EXPECT_NE(six.find(part), std::string::npos) << part;
+  results["points"] = nlohmann::ordered_json::array();
+  write_scaling_svg(folder / "none.svg", results);
+  EXPECT_NE(test::get(folder / "none.svg").find(">1<"), std::string::npos);
+}
+
+TEST(Bench, ScalingIsPrintedAndWrittenWithItsUnits) {
+  const auto points = scaling_results()["points"];
+  testing::internal::CaptureStdout();
+  for (const auto& p : points) print_scaling_point(p);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(),
+            "strong                1      12.50        100.0         90.0        110.0            "
+            "       120.0\n"
+            "strong                4      12.50        300.0        280.0        320.0      75.0% "
+            "       380.0  oversubscribed: more threads than cores\n"
+            "strong                8 skipped: 8 ranks, \"too many\"\n");
+  const test::TemporaryFolder folder;
+  write_scaling_csv(folder / "a.csv", points);
+  EXPECT_EQ(test::get(folder / "a.csv"),
+            "mode,axis,ranks,step_seconds,tokens_per_second,tokens_per_second_min,"
+            "tokens_per_second_max,efficiency,predicted_tokens_per_second,oversubscribed,skipped\n"
+            "strong,,1,0.0125,100.0,90.0,110.0,,120.0,false,\n"
+            "strong,,4,0.0125,300.0,280.0,320.0,0.75,380.0,true,\n"
+            "strong,,8,0.0125,0.0,0.0,0.0,0.75,0.0,false,\"8 ranks, \"\"too many\"\"\"\n");
 }
 
 }  // namespace

@@ -2,8 +2,11 @@
 
 #include <cmath>
 
+#include "io/safetensors.h"
 #include "report/chart.h"
+#include "report/inside.h"
 #include "report/series.h"
+#include "support/data_files.h"
 
 namespace tfm::report {
 namespace {
@@ -65,6 +68,38 @@ TEST(ReportSeries, ValuesAreShort) {
   EXPECT_EQ(text_of(0.0372, Unit::seconds), "37.2 ms");
   EXPECT_EQ(text_of(3600, Unit::seconds), "1h00m");
   EXPECT_EQ(text_of(NAN, Unit::number), "n/a");
+}
+
+// Of two sequences the first: means over queries, entropy in bits, norms of tokens.
+TEST(ReportInside, NumbersOfHeadsAndStatesAreOfTheFirstSequence) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder / "inside.safetensors";
+  io::SafetensorsWriter w(path,
+                          {{"attention.0", "F32", {2, 1, 2, 2}},
+                           {"embeddings", "F32", {2, 2, 2}},
+                           {"layers.10.output", "F32", {1, 2, 2}},
+                           {"layers.2.output", "F32", {1, 2, 2}}},
+                          {{"ids", "7,8"}});
+  w.write<float>(std::vector<float>{1, 0, 0.25, 0.75, 0, 1, 1, 0});
+  w.write<float>(std::vector<float>{3, 4, 0, 1, 90, 90, 90, 90});
+  w.write<float>(std::vector<float>{0, 20, 0, 40});
+  w.write<float>(std::vector<float>{6, 8, 0, -2});
+  w.finish();
+  const std::string html = inside(path, nullptr);
+  // -0.25 log2 0.25 - 0.75 log2 0.75 = 0.811 of the second query, and none of the first.
+  for (const char* part :
+       {"<td>0</td><td>0.875</td><td>0.250</td><td>0.625</td><td>0.41</td>",
+        "<td>embeddings</td><td>3</td><td>1</td><td>5</td>",
+        "<td>layers.2.output</td><td>6</td><td>2</td><td>10</td>",
+        "<td>layers.10.output</td><td>30</td><td>20</td><td>40</td>", "0 7", "1 8"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  EXPECT_LT(html.find("<td>layers.2.output"), html.find("<td>layers.10.output"));
+  EXPECT_EQ(html.find("maps are drawn"), std::string::npos) << "all of them are";
+  const std::string other = folder / "other.safetensors";
+  io::SafetensorsWriter o(other, {{"logits", "F32", {1}}}, {});
+  o.write<float>(std::vector<float>{1});
+  o.finish();
+  test::expect_error(ExitCode::input, {"nothing to draw"}, [&] { inside(other, nullptr); });
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
+#include <span>
 
 #include "verify/as_run.h"
 #include "verify/bounds.h"
@@ -59,6 +61,76 @@ TEST(SyntheticData, PadsBehindAtLeastOneKey) {
     }
   }
   EXPECT_GT(padding, 0);
+}
+
+// The ranges of all fields, ends included, in as many draws that none is left out.
+TEST(SyntheticData, EveryFieldHasItsRange) {
+  config::Config c = run_config({});
+  c.model.type_vocab_size = 3;
+  c.model.source_vocab_size = 19;
+  c.model.heads = {{.type = "classify", .classes = 5}, {.type = "tag", .classes = 4}};
+  const struct {
+    Field field;
+    std::int32_t least, most;
+  } cases[] = {{Field::ids, 0, 30},          {Field::labels, -1, 30},
+               {Field::token_types, 0, 2},   {Field::source_ids, 0, 18},
+               {Field::token_labels, -1, 3}, {Field::sentence_labels, 0, 4},
+               {Field::prefix, 0, 8}};
+  const std::int64_t sequences = 500;
+  const verify::SyntheticData data(c, sequences, 2);
+  for (const auto& f : cases) {
+    const std::int64_t width = info_of(f.field).width == FieldWidth::one ? 1 : 8;
+    std::vector<std::int32_t> all(static_cast<std::size_t>(sequences * width)), next = all,
+                                                                                part(2 * width);
+    data.fill(0, 0, sequences, {{f.field, all}});
+    EXPECT_EQ(std::ranges::min(all), f.least) << info_of(f.field).name;
+    EXPECT_EQ(std::ranges::max(all), f.most) << info_of(f.field).name;
+    data.fill(1, 0, sequences, {{f.field, next}});
+    EXPECT_NE(all, next) << info_of(f.field).name << ": batches differ";
+    // Whoever fills a sequence fills it alike.
+    data.fill(0, 3, 2, {{f.field, part}});
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 3 * width))
+        << info_of(f.field).name;
+    if (f.least < 0) {
+      for (std::size_t i = 0; i < all.size(); i += 8) EXPECT_GE(all[i], 0) << "at least one label";
+      EXPECT_NEAR(static_cast<double>(std::ranges::count(all, -1)), 500, 120);
+    }
+  }
+  std::vector<std::int32_t> bits(500);
+  data.fill(0, 0, 500, {{Field::numbers, bits}});
+  std::set<float> numbers;
+  for (const std::int32_t b : bits) numbers.insert(std::bit_cast<float>(b));
+  EXPECT_EQ(numbers.size(), 16u);
+  EXPECT_EQ(*numbers.begin(), 0);
+  EXPECT_EQ(*numbers.rbegin(), 15.0f / 8);
+  c.model.heads.clear();
+  data.fill(0, 0, 500, {{Field::sentence_labels, bits}});
+  EXPECT_EQ(std::ranges::max(bits), 1) << "whether a sentence is the next one";
+}
+
+TEST(SyntheticData, DocumentsHaveFiveTokensAndPairsTheirPositive) {
+  config::Config c = run_config({});
+  const verify::SyntheticData data(c, 40, 1);
+  std::vector<std::int32_t> mask(40 * 16);
+  data.fill(0, 0, 40, {{Field::source_mask, mask}});
+  for (std::size_t i = 0; i < 40; ++i) {
+    const auto row = std::span(mask).subspan(i * 16, 16);
+    const auto real = 16 - std::ranges::count(row, -1);
+    EXPECT_GE(real, 12) << "at most a quarter is padding";
+    for (std::int64_t at = 0; at < 16; ++at)
+      EXPECT_EQ(row[static_cast<std::size_t>(at)], at < real ? at / 5 : -1) << i << " " << at;
+  }
+  const auto positives = [&](bool negatives, std::int64_t group) {
+    c.data.train.negative = negatives ? "negative" : "";
+    c.model.heads = {{.type = "embed", .group = group}};
+    std::vector<std::int32_t> values(12);
+    data.fill(0, 0, 12, {{Field::positives, values}});
+    return values;
+  };
+  using Values = std::vector<std::int32_t>;
+  EXPECT_EQ(positives(false, 0), (Values{0, -1, 1, -1, 2, -1, 3, -1, 4, -1, 5, -1}));
+  EXPECT_EQ(positives(false, 3), (Values{0, -1, 1, -1, 2, -1, 0, -1, 1, -1, 2, -1}));
+  EXPECT_EQ(positives(true, 2), (Values{0, -1, -1, 2, -1, -1, 0, -1, -1, 2, -1, -1}));
 }
 
 TEST(ReferenceStep, IsAStepOfTheEngineInFloat64) {
