@@ -261,6 +261,7 @@ TEST_F(ConfigTest, NumbersAreReadAsWritten) {
   EXPECT_EQ(load(kModel + kData + "train: {seed: 18446744073709551615}\n").train.seed,
             18446744073709551615ull);
   EXPECT_EQ(load(kModel + kData + "optimizer: {lr: .5e-3}\n").optimizer.lr, 0.5e-3);
+  EXPECT_EQ(load(kModel + kData + "optimizer: {lr: +1e-3}\n").optimizer.lr, 1e-3);
   EXPECT_EQ(load(kModel + kData + "optimizer: {betas: [0, 0.999]}\n").optimizer.beta2, 0.999);
 }
 

@@ -410,6 +410,17 @@ TEST(HuggingFaceConfig, ExportsKeepTheTypeUnderEitherName) {
   }
 }
 
+TEST(HuggingFaceConfig, QueriesOfNoRankAreNull) {
+  Json read = huggingface::read_config(std::string(kFixtures) + "deepseek_v3_0");
+  for (const Json& rank : {Json(24), Json(nullptr)}) {
+    read["q_lora_rank"] = rank;
+    const config::ModelConfig m =
+        huggingface::model_of({read, "deepseek_v3_0"}, [](const std::string&) { return false; });
+    EXPECT_EQ(m.attention.q_rank, rank.is_null() ? 0 : 24);
+    EXPECT_EQ(Json::parse(huggingface::huggingface_config(m, {}, "")).at("q_lora_rank"), rank);
+  }
+}
+
 TEST(HuggingFaceConfig, EndsAreThoseOfTheModelWhereGenerationNamesNone) {
   const std::string dir = testing::TempDir() + "/generation_ends";
   io::create_directories(dir);

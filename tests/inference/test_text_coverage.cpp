@@ -56,6 +56,16 @@ TEST(TextCoverage, CountsTheDocumentsOfJsonLines) {
   expect_coverage(inference::text_coverage(lines, *bytes, 9), 8, 6, 3);
 }
 
+// Of the third document no id is within the windows: its beginning is not left out twice.
+TEST(TextCoverage, LeavesOutNoByteTwice) {
+  const test::TemporaryFolder folder;
+  const auto bytes = tokenizer::load_tokenizer("bytes");
+  auto lines = text_of(
+      put(folder / "a.jsonl", "{\"text\": \"ab c\"}\n{\"text\": \"de\"}\n{\"text\": \"fgh\"}\n"));
+  lines.document_end = 257;  // a b ' ' c 257 d e 257 f g h 257
+  expect_coverage(inference::text_coverage(lines, *bytes, 7), 6, 4, 3);
+}
+
 TEST(TextCoverage, CountsTheBytesOfTokens) {
   const test::TemporaryFolder folder;
   std::string text = "The caf\xC3\xA9 of the data, its 12 tables and";

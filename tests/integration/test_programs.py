@@ -264,6 +264,8 @@ def check_plan():
     assert "bad.yaml:2:1" in refused and "did you mean 'memory'?" in refused and "'fp32' is missing" in refused, refused
     pathlib.Path("auto.yaml").write_text((ROOT / "configs/devices/h100.yaml").read_text().replace("memory: ", "memory: auto  # "))
     assert "memory: auto is for device cpu" in plan("--device", "auto.yaml", code=2)
+    pathlib.Path("small.yaml").write_text((ROOT / "configs/devices/cpu.yaml").read_text().replace("memory: auto", "memory: 50e6"))
+    assert json.loads(plan("--device", "small.yaml", "--json"))["device"]["memory_bytes"] == 50_000_000  # not this machine's
     assert json.loads(plan("--json", "device=cuda"))["device"]["name"] == "h200" and json.loads(plan("--json"))["device"]["name"] == "cpu"
     assert json.loads(plan("--json", "--measure"))["device"]["product_flops"] > 1e8
     for args in ([], ["--device", "h200"], ["tf32=true", "--device", "h200"]):  # a pipe can be read once

@@ -1,10 +1,16 @@
 // The command line: options, keys in all the forms that users try, and what a wrong one is told.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "checkpoint/checkpoint.h"
 #include "config/config.h"
 #include "core/error.h"
 #include "launch/support/arguments.h"
+#include "launch/support/program.h"
 #include "launch/sweep/sweep.h"
+#include "support/data_files.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tfm::launch {
 namespace {
@@ -72,6 +78,45 @@ TEST(Arguments, ValuesAreNotOptions) {
   EXPECT_EQ(keys.all("--input"), (std::vector<std::string>{"a", "b=c"}));
   EXPECT_EQ(keys.overrides(), std::vector<std::string>{"train.steps=3"});
   EXPECT_EQ(read({"-"}).positional(), std::vector<std::string>{"-"});
+}
+
+TEST(Arguments, TheFirstMayBeAFileWithAnEqualsSign) {
+  const test::TemporaryFolder folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.str());
+  test::put("lr=1.yaml", "");
+  const Arguments a = read({"lr=1.yaml", "lr=1.yaml", "train.steps=2"}), b = read({"lr=2.yaml"});
+  std::filesystem::current_path(before);
+  EXPECT_EQ(a.positional(), std::vector<std::string>{"lr=1.yaml"});
+  EXPECT_EQ(a.overrides(), (std::vector<std::string>{"lr=1.yaml", "train.steps=2"}));
+  EXPECT_EQ(b.overrides(), std::vector<std::string>{"lr=2.yaml"}) << "no such file";
+}
+
+// A tokenizer that is not the checkpoint's is taken where the command line names it.
+TEST(Arguments, NameAnotherTokenizerOrItIsRefused) {
+  const test::TemporaryFolder folder;
+  checkpoint::CheckpointInfo info;
+  info.step = 1, info.tokenizer = "another";
+  info.config =
+      "model: {family: decoder, vocab_size: 8, d_model: 8, n_layers: 1, n_heads: 2}\n"
+      "data: {train: {type: tokens, path: a.bin}}\n";
+  const std::string dir = checkpoint::write_checkpoint(folder.str(), info, {}, 0, {}).path;
+  const auto bytes = tokenizer::load_tokenizer("bytes");
+  const auto said = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "cfg.yaml");
+    testing::internal::CaptureStderr();
+    std::string refused;
+    try {
+      check_tokenizer(read(words), dir, *bytes, {});
+    } catch (const Error& e) {
+      refused = std::string("refused: ") + e.what();
+    }
+    return refused + testing::internal::GetCapturedStderr();
+  };
+  for (const std::string name : {"data.tokenizer=bytes", "data.source_tokenizer=bytes"})
+    EXPECT_TRUE(said({name}).starts_with("warning: bytes is not the tokenizer that ")) << name;
+  EXPECT_TRUE(said({}).starts_with("refused: bytes is not the tokenizer that "));
+  EXPECT_TRUE(said({"data.train.path=bytes"}).starts_with("refused: "));
 }
 
 TEST(Arguments, OnlySeveralValuesAreSwept) {

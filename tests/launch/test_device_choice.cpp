@@ -1,6 +1,8 @@
 // What `device: auto` is, by what the machines of all ranks have.
 #include <gtest/gtest.h>
 
+#include "core/error.h"
+#include "device/device.h"
 #include "launch/support/device_choice.h"
 
 namespace tfm::launch {
@@ -27,6 +29,18 @@ TEST(DeviceChoice, WhatTheConfigurationSaysStays) {
     const DeviceChoice choice = choose_device(config_of(device), kOfTheirOwn);
     EXPECT_EQ(choice.device, device);
     EXPECT_EQ(choice.warning, "");
+  }
+}
+
+// No process has so many addresses; another start would find no more of them.
+TEST(DeviceMemory, ThatCannotBeReservedIsAFaultOfTheEnvironment) {
+  device::Device cpu = device::Device::cpu(1);
+  try {
+    cpu.allocate(std::int64_t{1} << 60);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::environment);
+    EXPECT_NE(std::string(e.what()).find("train.micro_batch_size"), std::string::npos) << e.what();
   }
 }
 

@@ -77,7 +77,9 @@ TEST(Rope, YarnJoinsThemByARamp) {
   s.mscale = 0.5, s.mscale_all_dim = 2;
   EXPECT_NEAR(rotary(layer).factor, (1 + 0.05 * std::log(4)) / (1 + 0.2 * std::log(4)), 1e-12);
   EXPECT_NEAR(models::latent_score_factor(layer.rope), std::pow(1 + 0.2 * std::log(4), 2), 1e-12);
-  s.mscale_all_dim = 0;
+  s.mscale = 0;
+  EXPECT_NEAR(rotary(layer).factor, 1 + 0.1 * std::log(4), 1e-12) << "of both or of none";
+  s.mscale = 0.5, s.mscale_all_dim = 0;
   EXPECT_NEAR(rotary(layer).factor, 1 + 0.1 * std::log(4), 1e-12) << "of both or of none";
   EXPECT_EQ(models::latent_score_factor(layer.rope), 1);
   s.attention_factor = 1.5;

@@ -20,15 +20,17 @@ constexpr double kParameters =
 plan::StepPlan plan_of(int ranks, std::vector<std::string> overrides,
                        const std::string& model =
                            "vocab_size: 64, d_model: 128, n_layers: 2, "
-                           "n_heads: 4, max_seq_len: 16") {
+                           "n_heads: 4, max_seq_len: 16",
+                       std::string data = "") {
   overrides.insert(overrides.begin(), {"train.seq_len=16", "train.global_batch_size=16"});
+  if (data.empty())
+    data = model.find("encoder") == std::string::npos
+               ? "type: tokens, path: none.bin"
+               : "type: pairs, source: none.a, target: none.b";
   config::Config c = config::parse_config(
       "model: {" +
           std::string(model.find("family") == std::string::npos ? "family: decoder, " : "") +
-          model + "}\n" +
-          (model.find("encoder") == std::string::npos
-               ? "data: {train: {type: tokens, path: none.bin}}\n"
-               : "data: {train: {type: pairs, source: none.a, target: none.b}}\n"),
+          model + "}\ndata: {train: {" + data + "}}\n",
       "test", overrides);
   config::resolve_for_ranks(c, ranks);
   return plan::plan_of_fullest(c);
@@ -97,6 +99,23 @@ TEST(Traffic, OfALayerIsFourAllReduces) {
     EXPECT_EQ(all[0].differences.size(), shards ? 5u : 4u);
     EXPECT_NEAR(all[0].sent, all[0].textbook + differences(all[0]), 1e-6);
   }
+}
+
+// Two layers of the encoder's rows and two of the decoder's, of other lengths.
+TEST(Traffic, OfALayerIsOfTheRowsOfItsStack) {
+  const plan::StepPlan p =
+      plan_of(2,
+              {"parallel.tensor=2", "train.micro_batch_size=2", "parallel.sequence=false",
+               "train.seq_len=64"},
+              "family: encoder_decoder, vocab_size: 300, d_model: 64, n_layers: 2, n_heads: 4, "
+              "max_seq_len: 64",
+              "type: span_corruption, path: none.bin");
+  const nn::BatchShape& shape = p.largest().shape;
+  ASSERT_NE(shape.source_length, shape.length);
+  const auto rows = static_cast<double>(2 * 2 * (shape.source_length + shape.length));
+  const auto all = plan::textbook_traffic(p);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_DOUBLE_EQ(all[0].textbook, 8 * 4 * 2 * 0.5 * rows * 64 * 4);
 }
 
 TEST(Traffic, DifferencesHaveReasons) {

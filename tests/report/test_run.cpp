@@ -97,6 +97,33 @@ TEST(ReportRun, SummarizesWhatIsLogged) {
         state);
 }
 
+// Parts of a step are drawn at their middle: of four the third, at 62.5 %.
+TEST(ReportRun, TheBackwardPassIsMarkedWhereItBegins) {
+  const ReportFolder folder;
+  const std::string html = memory({folder.run(kLog)}), mark = "<line class=\"mark\" x1=\"";
+  const auto at = html.find(mark);
+  ASSERT_NE(at, html.npos);
+  EXPECT_NEAR(std::stod(html.substr(at + mark.size())), 62.5, 0.1);
+}
+
+TEST(ReportRun, NormsOverDecadesAreLogarithmic) {
+  const ReportFolder folder;
+  const auto drawn = [&](const std::vector<std::string>& norms) {
+    std::string lines = kStart;
+    for (std::size_t i = 0; i < norms.size(); ++i)
+      lines += R"({"event":"step","step":)" + std::to_string(i + 1) + R"(,"loss":1,"grad_norm":)" +
+               norms[i] + "}\n";
+    const std::string html = optimization({folder.run(lines)});
+    return html.substr(html.find("Gradient norm"));
+  };
+  const std::string wide = drawn({"1000", "30", "0.1"}), narrow = drawn({"3", "2", "1.5"});
+  EXPECT_NE(wide.find("norm, logarithmic"), wide.npos);
+  EXPECT_EQ(narrow.find("logarithmic"), narrow.npos);
+  for (const std::string tick : {"0.1", "1", "10", "100", "1000"})
+    EXPECT_NE(wide.find(">" + tick + "</text>"), wide.npos) << tick;
+  EXPECT_NE(narrow.find(">0</text>"), narrow.npos) << "from zero on";
+}
+
 TEST(ReportRun, MeansAreWithoutTheFirstStep) {
   const ReportFolder folder;
   const Runs runs{folder.run(kLog)};

@@ -175,6 +175,14 @@ TEST(Jinja, StepsGrowWithTheVariables) {
                jinja::LimitError);
 }
 
+TEST(Jinja, ChainsOfComparisonsCompareNeighbors) {
+  EXPECT_EQ(
+      render("{{ 1 < 3 < 2 }} {{ 1 < 2 < 3 }} {{ 1 < 3 > 2 }} {{ 3 > 2 >= 2 }} {{ 3 > 2 > 2 }} "
+             "{{ 1 in [1] in [[1]] }} {{ 2 != 1 == 1 }}")
+          .text,
+      "False True True True False True True");
+}
+
 TEST(Jinja, FindsFromBothSides) {
   EXPECT_EQ(
       render("{{ 'aébéc'.find('é', 2) }} {{ 'aébéc'.rfind('é') }} {{ 'abc'.rfind('d') }}").text,

@@ -109,6 +109,27 @@ TEST_F(ChatTemplateFiles, SeeNoNullsAndEachNameOfAThought) {
     expect_error(ExitCode::input, {"chat: "}, [&] { prompt("auto", spec(), messages); });
 }
 
+// Where a template writes no prompt, an answer has to begin by its content, be that text or parts.
+TEST_F(ChatTemplateFiles, WithoutAPromptAnswersBeginByTheirContent) {
+  const auto encoded = [&](const std::string& before, const std::string& content) {
+    beside("chat_template.jinja",
+           "{% for m in messages %}{% if m.role == 'assistant' %}" + before +
+               "{% endif %}{{ m.content if m.content is string else m.content[0].text }}\n"
+               "{% endfor %}");
+    return ChatTemplate("auto", spec(), *bytes_)
+        .encode({text::jinja::parse_json(
+                     R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": )" +
+                         content + "}]",
+                     "chat"),
+                 nullptr, "chat"});
+  };
+  for (const std::string content : {R"("ab")", R"([{"type": "text", "text": "ab"}])"}) {
+    EXPECT_EQ(encoded("", content).turns.size(), 1u) << content;
+    expect_error(ExitCode::input, {"begins otherwise than by its content"},
+                 [&] { encoded("{{ m.role }}: ", content); });
+  }
+}
+
 // What the assistant wrote is from the end of the prompt on, and the template's text behind it.
 TEST_F(ChatTemplateFiles, OfChatmlMarkWhatTheAssistantWrites) {
   const ChatTemplate chat("chatml", "bytes", *bytes_);

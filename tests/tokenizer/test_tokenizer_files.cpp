@@ -1649,6 +1649,9 @@ TEST(Regex, TakesStepsInProportionToTheText) {
   for (int i = 0; i < 3000; ++i) much = std::string(9, 'a') + "b" + much;
   for (int length = 0; length < 8; ++length, much += 'b')
     expect_error(ExitCode::input, {"steps"}, [&] { matches("(?:a|aa|a(?=a))+c|[ab]", much); });
+  std::string few;  // more steps than any text has, and not more than one of this length
+  for (int i = 0; i < 200; ++i) few += std::string(14, 'x') + " ";
+  EXPECT_EQ(matches("(?:x+x+)+y|x", few + std::string(1'000'000, ' ')), 200 * 14);
   std::string many;  // each short, all together too long
   for (int i = 0; i < 1000; ++i) many += std::string(14, 'x') + " ";
   expect_error(ExitCode::input, {"steps"}, [&] { matches("(?:x+x+)+y|x", many); });

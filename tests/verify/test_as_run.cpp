@@ -430,6 +430,31 @@ TEST(GradientCheck, SaysTheSameWhateverTheLossScale) {
   }
 }
 
+// The norm by each of three grids, and by inputs of relu within two units of 0.
+TEST(GradientCheck, TheNormHasRoomForRoundingAndKinks) {
+  for (const std::string activation : {"relu", "gelu"}) {
+    const config::Config c = run_config({"model.activation=" + activation, "precision=bf16"});
+    train::Engine engine(plan::make_step_plan(c, comm::single_mesh()), 1);
+    verify::ReferenceStep reference(c, 1);
+    reference.set_weights(weights_of(reference.parameters()));
+    const verify::RankSlices slices(engine, reference.parameters(), comm::single_mesh());
+    const verify::GradientCheck check(reference, slices, 1, 1);
+    const auto norm = [&](std::optional<verify::ReferenceStep::Grid> grid, double kinks) {
+      reference.compute(1, 1, grid, kinks);
+      double sum = 0;
+      for (const double g : gradients_of(reference)) sum += g * g;
+      return std::sqrt(sum);
+    };
+    const double exact = norm({}, 0), kinks = std::abs(norm({}, 2 * 0x1p-8) - exact);
+    double rounded = 0;
+    for (const double grid : {1.0, 1.1892, 1.6818})
+      rounded = std::max(rounded, std::abs(norm(verify::ReferenceStep::Grid{grid}, 0) - exact));
+    EXPECT_NEAR(check.norm, exact, 1e-12 * exact);
+    EXPECT_EQ(kinks > 0, activation == "relu");
+    EXPECT_NEAR(check.plain_norm, rounded + kinks, 1e-9 * exact);
+  }
+}
+
 // The loss may be off by twice what the plain computation is, the norm by thrice, and either by as
 // many units of the precision.
 TEST(AsRun, NumbersMayBeOffByTheirRounding) {
